@@ -1,0 +1,54 @@
+# SPDX-FileCopyrightText: the dbg authors
+# SPDX-License-Identifier: Apache-2.0
+# Third parties of dbg's own sources. All are private: none appears in a public header.
+
+# fmt: always header-only, since a compiled libfmt cannot be linked beside the copy inside libtorch. The copy that
+# torch bundles comes first on the include path anyway, so it is the one to use when it is there.
+add_library(dbg_fmt INTERFACE)
+target_compile_definitions(dbg_fmt INTERFACE FMT_HEADER_ONLY)
+set(_dbg_fmt_folder "${Libtorch_INCLUDE_DIR}")
+if(NOT EXISTS "${_dbg_fmt_folder}/fmt/format.h")
+  find_path(DBG_FMT_INCLUDE_DIR fmt/format.h)
+  if(NOT DBG_FMT_INCLUDE_DIR)
+    message(FATAL_ERROR "fmt's headers are missing (Debian: libfmt-dev).")
+  endif()
+  set(_dbg_fmt_folder "${DBG_FMT_INCLUDE_DIR}")
+  target_include_directories(dbg_fmt SYSTEM INTERFACE "${_dbg_fmt_folder}")
+endif()
+foreach(_dbg_header IN ITEMS base.h core.h)
+  if(EXISTS "${_dbg_fmt_folder}/fmt/${_dbg_header}")
+    file(STRINGS "${_dbg_fmt_folder}/fmt/${_dbg_header}" _dbg_fmt_line REGEX "^#define FMT_VERSION [0-9]+")
+    if(_dbg_fmt_line)
+      string(REGEX REPLACE "[^0-9]*([0-9]+).*" "\\1" DBG_FMT_VERSION "${_dbg_fmt_line}")
+      break()
+    endif()
+  endif()
+endforeach()
+if(NOT DBG_FMT_VERSION GREATER_EQUAL 90000)
+  message(FATAL_ERROR "dbg needs fmt 9 or newer and found FMT_VERSION '${DBG_FMT_VERSION}' in ${_dbg_fmt_folder}.")
+endif()
+
+find_package(nlohmann_json 3.9 REQUIRED)
+
+# RE2 has no CMake package on Debian, and its archive there is not PIC: the shared library is what is linked.
+include(${CMAKE_CURRENT_LIST_DIR}/re2.cmake)
+
+# gloo: libtorch holds the code, the wheel lacks the headers that ProcessGroupGloo.hpp includes. Never link libgloo.
+find_path(DBG_GLOO_INCLUDE_DIR gloo/algorithm.h)
+if(NOT DBG_GLOO_INCLUDE_DIR)
+  message(FATAL_ERROR "gloo's headers are missing (Debian: libgloo-dev).")
+endif()
+add_library(dbg_gloo INTERFACE)
+target_include_directories(dbg_gloo SYSTEM INTERFACE "${DBG_GLOO_INCLUDE_DIR}")
+target_compile_definitions(dbg_gloo INTERFACE USE_C10D_GLOO)
+
+find_package(Threads REQUIRED)
+if(DBG_BUILD_EXAMPLES OR DBG_BUILD_TESTS)
+  find_package(CLI11 REQUIRED)
+endif()
+if(DBG_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+  if(DBG_BUILD_BENCHMARKS)
+    find_package(benchmark REQUIRED)
+  endif()
+endif()

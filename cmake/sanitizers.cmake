@@ -1,0 +1,15 @@
+# SPDX-FileCopyrightText: the dbg authors
+# SPDX-License-Identifier: Apache-2.0
+# DBG_SANITIZE: instruments dbg, its tests and its examples. libtorch itself is not instrumented.
+
+set(DBG_SANITIZE
+    ""
+    CACHE STRING "Sanitizers: empty, 'address,undefined' or 'thread'")
+set(DBG_SANITIZE_FLAGS "")
+if(DBG_SANITIZE)
+  set(DBG_SANITIZE_FLAGS "-fsanitize=${DBG_SANITIZE}" -fno-omit-frame-pointer -g1)
+  if(DBG_SANITIZE MATCHES "undefined")
+    # A finding ends the test instead of scrolling past. vptr needs type infos that libtorch does not export.
+    list(APPEND DBG_SANITIZE_FLAGS -fno-sanitize-recover=all -fno-sanitize=vptr)
+  endif()
+endif()

@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: the dbg authors
+# SPDX-License-Identifier: Apache-2.0
+# The library target, what every source of ours is compiled with, and the functions the folders below use.
+
+include(GNUInstallDirs)
+
+# What our own sources (library, tests, examples' private parts) see beyond the public headers. Never exported.
+add_library(dbg_private INTERFACE)
+target_include_directories(dbg_private INTERFACE "${PROJECT_SOURCE_DIR}/src")
+target_compile_features(dbg_private INTERFACE cxx_std_20)
+target_compile_options(dbg_private INTERFACE -fPIC -fvisibility=hidden -fvisibility-inlines-hidden ${DBG_WARNINGS})
+target_link_libraries(dbg_private INTERFACE dbg_fmt dbg_gloo nlohmann_json::nlohmann_json dbg::re2)
+if(DBG_CCACHE)
+  target_compile_options(dbg_private INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endif()
+
+add_library(dbg STATIC)
+add_library(dbg::dbg ALIAS dbg)
+set_target_properties(dbg PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON EXPORT_NAME dbg)
+target_include_directories(dbg PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
+                                      "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+target_compile_features(dbg PUBLIC cxx_std_17)
+target_link_libraries(
+  dbg
+  PUBLIC dbg::libtorch Threads::Threads
+  PRIVATE $<BUILD_INTERFACE:dbg_private> dbg::re2)
+if(DBG_SANITIZE_FLAGS)
+  target_compile_options(dbg PRIVATE ${DBG_SANITIZE_FLAGS})
+  target_link_options(dbg INTERFACE ${DBG_SANITIZE_FLAGS})
+endif()
+if(DBG_PCH)
+  target_precompile_headers(dbg PRIVATE "${PROJECT_SOURCE_DIR}/src/pch.h")
+endif()
+
+# Gives an executable of ours the flags of the library, so that it can use the library's precompiled header.
+function(dbg_configure_own_executable target)
+  # -fPIC comes with dbg_private; CMake's own -fPIE would make the precompiled header unusable.
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE ${DBG_SANITIZE_FLAGS})
+  target_link_libraries(${target} PRIVATE dbg::dbg dbg_private)
+  if(DBG_PCH)
+    target_precompile_headers(${target} REUSE_FROM dbg)
+  endif()
+endfunction()
+
+# Compiles the given sources of `target` with NDEBUG in every build type: at::RecordFunction's layout depends on it, and
+# libtorch was built with it. They go without the precompiled header, which was made without it in a Debug build.
+function(dbg_sources_with_ndebug target)
+  set_source_files_properties(
+    ${ARGN} TARGET_DIRECTORY ${target} PROPERTIES COMPILE_DEFINITIONS NDEBUG SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
