@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// The one writer of lines.
+#include "base/log.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "dbg/participant.h"
+
+namespace dbg {
+namespace {
+
+struct LogState {
+  std::mutex mutex;
+  std::shared_ptr<const LogHandler> handler;  // under `mutex`; null means the default
+  std::atomic<LogLevel> level{LogLevel::info};
+};
+
+LogState& log_state() {
+  // Leaked on purpose: lines may be written while the process exits.
+  static LogState* state = new LogState;
+  return *state;
+}
+
+// One write(2) a line, so that lines of several threads and processes do not mix. Short writes are finished; errors
+// are dropped: there is nowhere left to report them.
+void write_to_stderr(std::string_view line) noexcept {
+  try {
+    std::string whole(line);
+    whole.push_back('\n');
+    const char* at = whole.data();
+    std::size_t left = whole.size();
+    while (left > 0) {
+      const ssize_t written = ::write(STDERR_FILENO, at, left);
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return;
+      at += written;
+      left -= static_cast<std::size_t>(written);
+    }
+  } catch (...) {
+  }
+}
+
+thread_local bool inside_handler = false;
+
+}  // namespace
+
+void set_log_handler(LogHandler handler) {
+  auto fresh = handler ? std::make_shared<const LogHandler>(std::move(handler)) : nullptr;
+  LogState& state = log_state();
+  const std::lock_guard lock(state.mutex);
+  state.handler.swap(fresh);
+}
+
+void set_log_level(LogLevel level) noexcept {
+  log_state().level.store(level, std::memory_order_relaxed);
+}
+
+namespace base {
+
+bool log_enabled(LogLevel level) noexcept {
+  return level >= log_state().level.load(std::memory_order_relaxed);
+}
+
+void log_text(LogLevel level, std::string_view part, std::string_view text) noexcept {
+  if (!log_enabled(level)) return;
+  const int caller_errno = errno;  // a log line must not change what the caller reads next
+  try {
+    const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
+    const double seconds = std::chrono::duration<double>(since_epoch).count();
+    const std::string line =
+        fmt::format("[{}, rank={}, t={:.3f}] {}", part, current_participant()->rank(), seconds, text);
+    std::shared_ptr<const LogHandler> handler;
+    {
+      LogState& state = log_state();
+      const std::lock_guard lock(state.mutex);
+      handler = state.handler;
+    }
+    if (!handler || inside_handler) {
+      write_to_stderr(line);
+    } else {
+      inside_handler = true;
+      try {
+        (*handler)(level, line);
+      } catch (...) {
+        write_to_stderr(line);
+      }
+      inside_handler = false;
+    }
+  } catch (...) {
+    write_to_stderr(text);
+  }
+  errno = caller_errno;
+}
+
+}  // namespace base
+}  // namespace dbg

@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// How dbg's own parts write a line: formatted, prefixed, and without ever throwing.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <utility>
+
+#include "dbg/log.h"
+
+namespace dbg::base {
+
+/// Whether a line of this level would be handled.
+bool log_enabled(LogLevel level) noexcept;
+
+/// Writes `[part, rank=R, t=<unix seconds, 3 digits>] text` through the handler. Never throws.
+void log_text(LogLevel level, std::string_view part, std::string_view text) noexcept;
+
+/// Formats and writes a line. Never throws: a line that can't be formatted is replaced by one that says so.
+template <class... Args>
+void log(LogLevel level, std::string_view part, fmt::format_string<Args...> format, Args&&... args) noexcept {
+  if (!log_enabled(level)) return;
+  try {
+    log_text(level, part, fmt::format(format, std::forward<Args>(args)...));
+  } catch (...) {
+    log_text(level, part, "(a line could not be formatted: out of memory?)");
+  }
+}
+
+}  // namespace dbg::base
