@@ -1,0 +1,284 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Where a DumperConfig comes from (environment, key=value texts), and the checks on the whole of it.
+#include "dbg/config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "base/log.h"
+#include "dbg/error.h"
+#include "dump/config_knobs.h"
+
+extern char** environ;
+
+namespace dbg {
+namespace {
+
+using dump::KnobRow;
+
+constexpr std::string_view kPrefix = "DUMPER_";
+constexpr std::size_t kLongestShownValue = 200;
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\n\v\f\r") == std::string_view::npos;
+}
+
+// A value as messages show it: in quotes, on one line, not endless.
+std::string in_quotes(std::string_view text) {
+  std::string shown = "'";
+  for (const char c : text.substr(0, kLongestShownValue)) {
+    shown.push_back(static_cast<unsigned char>(c) < 0x20 ? ' ' : c);
+  }
+  shown += text.size() > kLongestShownValue ? "...'" : "'";
+  return shown;
+}
+
+// How a message names a knob: by its variable when the value came from the environment, else by its key.
+std::string shown_name(const KnobRow& row, bool by_variable) {
+  return by_variable ? dump::variable_name(row.name) : std::string(row.name);
+}
+
+std::string wrong_type(const KnobRow& row, std::string_view text, bool by_variable) {
+  return fmt::format("{}: expected {}, got {}; accepted: {}", shown_name(row, by_variable), dump::type_name(row),
+                     in_quotes(text), dump::accepted_values(row));
+}
+
+[[noreturn]] void throw_faults(const std::vector<std::string>& faults, std::string_view where) {
+  if (faults.size() == 1) throw ConfigError(faults.front());
+  std::string text = fmt::format("{} settings {} are not usable:", faults.size(), where);
+  for (const std::string& fault : faults) text += "\n- " + fault;
+  throw ConfigError(text);
+}
+
+using Names = std::vector<std::string_view>;
+
+bool contains(const Names& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// What grafting needs and no single knob can know. `skipped`: knobs whose fault is known already.
+void append_grafter_faults(const DumperConfig& config, bool by_variable, const Names& skipped,
+                           std::vector<std::string>& faults) {
+  if (!config.grafter_enable) return;
+  const auto name = [&](std::string_view knob) { return by_variable ? dump::variable_name(knob) : std::string(knob); };
+  const auto need = [&](bool there, std::string_view knob, std::string_view value, std::string_view what) {
+    if (there || contains(skipped, knob)) return;
+    faults.push_back(fmt::format("{}: must be {} when {} is on, got {}", name(knob), what, name("grafter_enable"),
+                                 in_quotes(value)));
+  };
+  need(!config.grafter_role.empty(), "grafter_role", config.grafter_role, "baseline or target");
+  need(!is_blank(config.grafter_master_address), "grafter_master_address", config.grafter_master_address,
+       "the address of baseline rank 0");
+  need(config.grafter_master_port > 0, "grafter_master_port", std::to_string(config.grafter_master_port),
+       "a port from 1 to 65535");
+  need(config.grafter_baseline_world_size > 0, "grafter_baseline_world_size",
+       std::to_string(config.grafter_baseline_world_size), "the baseline's number of ranks, from 1");
+  need(config.grafter_target_world_size > 0, "grafter_target_world_size",
+       std::to_string(config.grafter_target_world_size), "the target's number of ranks, from 1");
+  need(!is_blank(config.grafter_group_name), "grafter_group_name", config.grafter_group_name, "a name");
+  const auto given = [](const std::optional<std::string>& filter) { return filter && !is_blank(*filter); };
+  if (!given(config.grafter_b2t_filter) && !given(config.grafter_t2b_filter)) {
+    faults.push_back(fmt::format("{} is on, but neither {} nor {} is set: nothing would ever be grafted; set one",
+                                 name("grafter_enable"), name("grafter_b2t_filter"), name("grafter_t2b_filter")));
+  }
+}
+
+void append_faults(const DumperConfig& config, bool by_variable, const Names& skipped,
+                   std::vector<std::string>& faults) {
+  for (const KnobRow& row : dump::knob_rows()) {
+    if (contains(skipped, row.name)) continue;
+    const std::string fault = dump::fault_of(row, config);
+    if (fault.empty()) continue;
+    const std::string shown = shown_name(row, by_variable);
+    const std::string value = in_quotes(dump::value_text(row, config));
+    if (row.rule == dump::KnobRule::filter) {
+      // The fault brings the expression and a caret below it; nothing may follow on its last line.
+      faults.push_back(fmt::format("{}={} (accepted: {}): {}", shown, value, dump::accepted_values(row), fault));
+    } else {
+      faults.push_back(
+          fmt::format("{}: got {}, which {}; accepted: {}", shown, value, fault, dump::accepted_values(row)));
+    }
+  }
+  append_grafter_faults(config, by_variable, skipped, faults);
+}
+
+void warn_of_twin_only(std::string_view shown, std::string_view knob) {
+  base::log(LogLevel::warning, "Dumper", "{} is ignored: it {}.", shown, dump::twin_only_advice(knob));
+}
+
+std::string valid_keys() {
+  std::vector<std::string_view> names;
+  for (const KnobRow& row : dump::knob_rows()) names.push_back(row.name);
+  std::sort(names.begin(), names.end());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void warn_of_unknown_variables() {
+  std::vector<std::string> unknown;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view line = *entry;
+    if (line.substr(0, kPrefix.size()) != kPrefix) continue;
+    const std::size_t equals = line.find('=');
+    if (equals == std::string_view::npos || is_blank(line.substr(equals + 1))) continue;
+    const std::string variable(line.substr(0, equals));
+    std::string knob = variable.substr(kPrefix.size());
+    for (char& c : knob) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    const bool known = dump::find_knob_row(knob) != nullptr && dump::variable_name(knob) == variable;
+    if (known) continue;
+    if (!dump::twin_only_advice(knob).empty()) {
+      warn_of_twin_only(variable, knob);
+      continue;
+    }
+    const std::string_view nearest = dump::nearest_knob(knob);
+    unknown.push_back(nearest.empty() ? variable
+                                      : fmt::format("{} (did you mean {}?)", variable, dump::variable_name(nearest)));
+  }
+  if (unknown.empty()) return;
+  base::log(LogLevel::warning, "Dumper", "The environment has variables that are no settings of dbg: {}.",
+            fmt::join(unknown, ", "));
+}
+
+struct Pair {
+  std::string_view key;
+  std::string_view value;
+};
+
+// Sets `config` from the pairs whose key passes `wanted`; the others are checked all the same.
+template <class Wanted>
+void apply(const std::vector<std::string>& pairs, DumperConfig& config, Wanted&& wanted) {
+  std::vector<std::string> faults;
+  for (const std::string& pair : pairs) {
+    const std::size_t equals = pair.find('=');
+    if (equals == std::string::npos) {
+      faults.push_back(fmt::format("{} has no '=': give settings as key=value", in_quotes(pair)));
+      continue;
+    }
+    const std::string_view key = std::string_view(pair).substr(0, equals);
+    const std::string_view value = std::string_view(pair).substr(equals + 1);
+    const KnobRow* const row = dump::find_knob_row(key);
+    if (row == nullptr) {
+      if (!dump::twin_only_advice(key).empty()) {
+        if (!is_blank(value)) warn_of_twin_only(key, key);
+        continue;
+      }
+      const std::string_view nearest = dump::nearest_knob(key);
+      faults.push_back(fmt::format("unknown key {}{}; valid keys: {}", in_quotes(key),
+                                   nearest.empty() ? "" : fmt::format(", did you mean {}?", nearest), valid_keys()));
+      continue;
+    }
+    DumperConfig scratch;
+    DumperConfig& target = wanted(*row) ? config : scratch;
+    if (is_blank(value)) {
+      dump::assign_default(*row, target);
+    } else if (!dump::assign(*row, value, target)) {
+      faults.push_back(wrong_type(*row, value, /*by_variable=*/false));
+    }
+  }
+  if (!faults.empty()) throw_faults(faults, "given as key=value");
+}
+
+bool is_set_in_environment(const KnobRow& row) {
+  const char* const value = std::getenv(dump::variable_name(row.name).c_str());
+  return value != nullptr && !is_blank(value);
+}
+
+}  // namespace
+
+std::string default_dump_dir() {
+  const char* const given = std::getenv("TMPDIR");
+  std::string folder = given != nullptr && *given != '\0' ? given : "/tmp";
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  if (folder.back() != '/') folder.push_back('/');
+  return folder + "dumper_" + std::to_string(::geteuid());
+}
+
+DumperConfig DumperConfig::from_env() {
+  DumperConfig config;
+  std::vector<std::string> faults;
+  Names unreadable;
+  for (const KnobRow& row : dump::knob_rows()) {
+    const char* const value = std::getenv(dump::variable_name(row.name).c_str());
+    if (value == nullptr || is_blank(value)) continue;
+    if (!dump::assign(row, value, config)) {
+      faults.push_back(wrong_type(row, value, /*by_variable=*/true));
+      unreadable.push_back(row.name);
+    }
+  }
+  append_faults(config, /*by_variable=*/true, unreadable, faults);
+  warn_of_unknown_variables();
+  if (!faults.empty()) throw_faults(faults, "in the environment");
+  return config;
+}
+
+DumperConfig DumperConfig::from_key_values(const std::vector<std::string>& pairs) {
+  return DumperConfig().with_overrides(pairs);
+}
+
+DumperConfig DumperConfig::with_overrides(const std::vector<std::string>& pairs) const {
+  DumperConfig config = *this;
+  apply(pairs, config, [](const KnobRow&) { return true; });
+  return config;
+}
+
+DumperConfig DumperConfig::with_defaults(const std::vector<std::string>& pairs) const {
+  DumperConfig config = *this;
+  apply(pairs, config, [](const KnobRow& row) { return !is_set_in_environment(row); });
+  return config;
+}
+
+void DumperConfig::validate() const {
+  std::vector<std::string> faults;
+  append_faults(*this, /*by_variable=*/false, {}, faults);
+  if (!faults.empty()) throw_faults(faults, "of the configuration");
+}
+
+std::vector<std::string> DumperConfig::to_key_values() const {
+  std::vector<std::string> pairs;
+  for (const KnobRow& row : dump::knob_rows()) {
+    pairs.push_back(fmt::format("{}={}", row.name, dump::value_text(row, *this)));
+  }
+  return pairs;
+}
+
+std::vector<std::string> DumperConfig::unavailable_parts() const {
+  std::vector<std::string> parts;
+  if (server_port == "reuse" || std::atoi(server_port.c_str()) > 0) {
+    parts.push_back(fmt::format("server_port={}: this version has no control server", server_port));
+  }
+  if (non_intrusive_mode == "all") {
+    parts.push_back("non_intrusive_mode=all: this version dumps only where the code calls it");
+  }
+  if (grafter_enable) parts.push_back("grafter_enable=true: this version has no Grafter");
+  return parts;
+}
+
+bool operator==(const DumperConfig& a, const DumperConfig& b) {
+  return std::all_of(dump::knob_rows().begin(), dump::knob_rows().end(), [&](const KnobRow& row) {
+    return std::visit([&](auto member) { return a.*member == b.*member; }, row.member);
+  });
+}
+
+std::vector<ConfigKnob> config_knobs() {
+  std::vector<ConfigKnob> knobs;
+  const DumperConfig fresh;
+  for (const KnobRow& row : dump::knob_rows()) {
+    ConfigKnob knob;
+    knob.name = row.name;
+    knob.variable = dump::variable_name(row.name);
+    knob.type = dump::type_name(row);
+    knob.default_text = row.name == "dir" ? "<temporary folder>/dumper_<user id>" : dump::value_text(row, fresh);
+    if (knob.default_text.empty()) knob.default_text = "none";
+    knob.accepted = dump::accepted_values(row);
+    knob.help = row.help;
+    knobs.push_back(std::move(knob));
+  }
+  return knobs;
+}
+
+}  // namespace dbg
