@@ -38,6 +38,7 @@ function(_dbg_libtorch_of_python python out)
   execute_process(
     COMMAND "${python}" -c
             "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
+    WORKING_DIRECTORY / # python looks in the current folder first
     OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   set(${out} "${folder}" PARENT_SCOPE)
 endfunction()
@@ -94,8 +95,8 @@ function(_dbg_find_libtorch_root out_root out_version)
   if(_dbg_python3)
     list(APPEND pythons "${_dbg_python3}")
   endif()
-  foreach(folder IN ITEMS "${CMAKE_BINARY_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}/build")
-    if(EXISTS "${folder}/venv/bin/python3")
+  foreach(folder IN ITEMS "${DBG_BOOTSTRAP_DIR}" "${CMAKE_BINARY_DIR}")
+    if(folder AND EXISTS "${folder}/venv/bin/python3")
       list(APPEND pythons "${folder}/venv/bin/python3")
     endif()
   endforeach()
