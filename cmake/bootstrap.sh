@@ -70,7 +70,8 @@ missing_packages() {
     echo python3-venv
   fi
   if ! command -v g++ >/dev/null; then
-    echo g++ libgloo-dev libfmt-dev nlohmann-json3-dev libre2-dev libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev
+    echo g++ libgloo-dev libfmt-dev nlohmann-json3-dev libre2-dev libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev \
+      libutf8proc-dev
   else
     local probe
     probe=$(while read -r header package; do
@@ -84,6 +85,7 @@ CLI/CLI.hpp libcli11-dev
 gtest/gtest.h libgtest-dev
 gmock/gmock.h libgmock-dev
 benchmark/benchmark.h libbenchmark-dev
+utf8proc.h libutf8proc-dev
 EOF
     )
     g++ -E -x c++ - <<<"$probe" | sed -n 's/^DBG_MISSING //p'
