@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// A value as a `.pt` archive, writing half: the zip that default torch.load reads.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "codec/byte_sink.h"
+#include "codec/pickle_writer.h"
+#include "codec/tensor_bytes.h"
+
+namespace dbg::codec {
+
+/// How an archive is written.
+struct ArchiveOptions {
+  /// Writes the zip's CRC-32 of each entry. torch never looks at it; zip tools and dbg's own reader do. An archive
+  /// written without carries 0 there.
+  bool checksum = true;
+};
+
+/// A value encoded, but for the large bytes: those stay in the tensors' memory until written.
+///
+/// Format: a zip of uncompressed entries that start at multiples of 64 bytes,
+/// - `archive/data.pkl`: a protocol 2 pickle of the value. A tensor is `torch._utils._rebuild_tensor_v2` of a legacy
+///   storage class, or for dtypes that have none `_rebuild_tensor_v3` of `torch.storage.UntypedStorage`; sparse ones
+///   are
+///   `_rebuild_sparse_tensor` of their (coalesced) parts. No other globals, but `complex`.
+/// - `archive/byteorder`: `little` or `big`
+/// - `archive/data/<n>`: the bytes of the n-th tensor met. Never more than its elements; requires_grad is not kept.
+/// - `archive/version`: `3\n`
+/// Equal values make equal bytes.
+///
+/// Threads: one thread at a time; what it was made of must not be changed before it is written.
+class Archive {
+ public:
+  /// Encodes `root`. Copies only tensors whose elements do not lie densely in host memory; waits for their device.
+  /// Throws: ConfigError with the text of `refusal_of(root)`; what torch throws when it can't copy a tensor.
+  explicit Archive(const c10::IValue& root, const ArchiveOptions& options = {});
+
+  /// How long the archive will be. Costs a walk over the entries, not over their bytes.
+  std::uint64_t size_bytes() const;
+
+  /// Writes the archive; small ones in one piece.
+  /// Throws: IoError with the errno of the sink's first failure and the bytes that were wanted.
+  void write_to(ByteSink& sink) const;
+
+ private:
+  int write_entries(ByteSink& sink, bool checksum) const;
+  void emit_tensor(PickleWriter& out, const at::Tensor& tensor);
+  void emit_strided(PickleWriter& out, const at::Tensor& tensor);
+  void emit_sparse(PickleWriter& out, const at::Tensor& tensor);
+
+  ArchiveOptions options_;
+  std::string pickle_;
+  std::vector<TensorBytes> tensors_;
+};
+
+/// Encodes and writes at once; see Archive for what it throws.
+void write_archive(const c10::IValue& root, ByteSink& sink, const ArchiveOptions& options = {});
+
+/// The archive in memory.
+/// Throws: as Archive's constructor.
+std::string archive_bytes(const c10::IValue& root, const ArchiveOptions& options = {});
+
+}  // namespace dbg::codec

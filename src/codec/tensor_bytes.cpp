@@ -1,0 +1,157 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// From tensors of every kind to dense host bytes.
+#include "codec/tensor_bytes.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/DispatchKeySet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <utility>
+
+namespace dbg::codec {
+namespace {
+
+struct LegacyStorage {
+  c10::ScalarType dtype;
+  std::string_view python;
+  std::string_view storage;
+};
+
+// The dtypes that torch/storage.py maps to a storage class. It says of itself that none will be added.
+constexpr std::array<LegacyStorage, 12> kLegacyStorages{{
+    {c10::ScalarType::Float, "float32", "FloatStorage"},
+    {c10::ScalarType::BFloat16, "bfloat16", "BFloat16Storage"},
+    {c10::ScalarType::Half, "float16", "HalfStorage"},
+    {c10::ScalarType::Double, "float64", "DoubleStorage"},
+    {c10::ScalarType::Long, "int64", "LongStorage"},
+    {c10::ScalarType::Int, "int32", "IntStorage"},
+    {c10::ScalarType::Short, "int16", "ShortStorage"},
+    {c10::ScalarType::Char, "int8", "CharStorage"},
+    {c10::ScalarType::Byte, "uint8", "ByteStorage"},
+    {c10::ScalarType::Bool, "bool", "BoolStorage"},
+    {c10::ScalarType::ComplexFloat, "complex64", "ComplexFloatStorage"},
+    {c10::ScalarType::ComplexDouble, "complex128", "ComplexDoubleStorage"},
+}};
+
+// A dtype of the same width that every copy kernel knows: fp8, fp4 and bits dtypes have few kernels of their own.
+c10::ScalarType plain_dtype_of_width(std::size_t bytes) {
+  switch (bytes) {
+    case 1:
+      return c10::ScalarType::Byte;
+    case 2:
+      return c10::ScalarType::Short;
+    case 4:
+      return c10::ScalarType::Int;
+    case 8:
+      return c10::ScalarType::Long;
+    default:
+      return c10::ScalarType::ComplexDouble;
+  }
+}
+
+// The bytes from the first to past the last element, which a storage must hold.
+std::size_t span_bytes(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return 0;
+  std::int64_t last = tensor.storage_offset();
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+  return (static_cast<std::size_t>(last) + 1) * tensor.element_size();
+}
+
+bool is_sparse(c10::Layout layout) {
+  return layout == c10::kSparse || layout == c10::kSparseCsr || layout == c10::kSparseCsc ||
+         layout == c10::kSparseBsr || layout == c10::kSparseBsc;
+}
+
+std::optional<std::string> refusal_of_strided(const at::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (impl->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes, which stands for no values yet";
+  if (tensor._is_zerotensor()) return std::nullopt;
+  if (!impl->has_storage()) return "a tensor without storage";
+  const std::size_t needed = span_bytes(tensor);
+  const std::size_t held = tensor.storage().nbytes();
+  if (held < needed) {
+    return fmt::format(
+        "a tensor whose storage holds {} bytes where its sizes need {}: the storage was freed or shrunk under it", held,
+        needed);
+  }
+  if (needed > 0 && tensor.storage().data() == nullptr) return "a tensor whose storage has no memory (a fake tensor?)";
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> sparse_parts(const at::Tensor& tensor) {
+  const c10::Layout layout = tensor.layout();
+  if (layout == c10::kSparse) return {tensor._indices(), tensor._values()};
+  if (layout == c10::kSparseCsr || layout == c10::kSparseBsr) {
+    return {tensor.crow_indices(), tensor.col_indices(), tensor.values()};
+  }
+  return {tensor.ccol_indices(), tensor.row_indices(), tensor.values()};
+}
+
+std::optional<DtypeName> dtype_name(c10::ScalarType dtype) {
+  for (const LegacyStorage& legacy : kLegacyStorages) {
+    if (legacy.dtype == dtype) return DtypeName{std::string(legacy.python), legacy.storage};
+  }
+  if (dtype == c10::ScalarType::Undefined || dtype == c10::ScalarType::NumOptions || c10::isQIntType(dtype)) {
+    return std::nullopt;
+  }
+  if (dtype == c10::ScalarType::ComplexHalf) return DtypeName{"complex32", {}};
+  std::string name = c10::toString(dtype);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return DtypeName{std::move(name), {}};
+}
+
+std::optional<std::string> refusal_of_tensor(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "an undefined tensor";
+  const c10::DispatchKeySet keys = tensor.key_set();
+  if (keys.has(c10::DispatchKey::Python)) return "a tensor of a Python class that stands for another tensor";
+  if (keys.has(c10::DispatchKey::FuncTorchBatched) || keys.has(c10::DispatchKey::FuncTorchGradWrapper) ||
+      keys.has(c10::DispatchKey::Functionalize)) {
+    return "a tensor that a functorch transform (vmap, grad, functionalize) has wrapped";
+  }
+  if (tensor.is_meta()) return "a tensor on the meta device, which has no values";
+  if (tensor.is_quantized()) {
+    return fmt::format("a quantised tensor ({}); dump its int_repr() or dequantize() instead",
+                       c10::toString(tensor.scalar_type()));
+  }
+  if (tensor.is_nested()) return "a nested tensor; dump its parts (unbind()) instead";
+  if (!dtype_name(tensor.scalar_type())) {
+    return fmt::format("a tensor of dtype {}, which torch.load does not know", c10::toString(tensor.scalar_type()));
+  }
+  if (is_sparse(tensor.layout())) {
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor& part : sparse_parts(tensor)) {
+      if (const std::optional<std::string> reason = refusal_of_tensor(part))
+        return "a sparse tensor made of " + *reason;
+    }
+    return std::nullopt;
+  }
+  if (tensor.layout() != c10::kStrided) return "a tensor of an opaque layout (mkldnn?); dump its to_dense() instead";
+  return refusal_of_strided(tensor);
+}
+
+TensorBytes::TensorBytes(const at::Tensor& tensor) : dtype_(tensor.scalar_type()) {
+  const at::NoGradGuard no_grad;
+  at::Tensor dense = tensor;
+  if (dense._is_zerotensor()) dense = at::zeros(dense.sizes(), dense.options().device(at::kCPU));
+  if (dense.is_conj()) dense = dense.resolve_conj();
+  if (dense.is_neg()) dense = dense.resolve_neg();
+  if (!dense.is_cpu()) dense = dense.to(at::kCPU);
+  if (!dense.is_non_overlapping_and_dense()) {
+    dense = dense.detach().view(plain_dtype_of_width(dense.element_size())).contiguous();
+  }
+  data_ = dense.const_data_ptr();
+  size_bytes_ = static_cast<std::size_t>(dense.numel()) * dense.element_size();
+  sizes_.assign(dense.sizes().begin(), dense.sizes().end());
+  strides_.assign(dense.strides().begin(), dense.strides().end());
+  keeps_alive_ = std::move(dense);
+}
+
+}  // namespace dbg::codec
