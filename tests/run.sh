@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: the dbg authors
+# SPDX-License-Identifier: Apache-2.0
+# Sets up, builds and tests. Every stage runs even when one before it failed; the end says which did.
+set -uo pipefail
+
+usage() {
+  cat <<'EOF'
+usage: tests/run.sh [--all]
+
+Sets up (cmake/bootstrap.sh --full), builds in Release and runs the unit, dist, interop and consumer tests.
+
+  --all   also: the slow tests, AddressSanitizer and UBSan on the unit tests, ThreadSanitizer on the threaded ones, a Debug
+          build, a build without NCCL, a short run of each fuzz target; warnings are errors
+
+Environment: DBG_JOBS (default: the number of cores), DBG_WITH_NCCL (ON, AUTO or OFF; default ON, for which a libtorch with
+CUDA is needed), DBG_FUZZ_SECONDS a target (default 20), and what cmake/bootstrap.sh reads.
+EOF
+}
+
+all=no
+case ${1:-} in
+  '') ;;
+  --all) all=yes ;;
+  -h | --help) usage; exit 0 ;;
+  *) usage >&2; exit 2 ;;
+esac
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+jobs=${DBG_JOBS:-$(nproc)}
+nccl=${DBG_WITH_NCCL:-ON}
+passed=() failed=()
+
+stage() { # name, command ...
+  local name=$1 started=$SECONDS line
+  shift
+  printf '\n=== %s\n' "$name"
+  if "$@"; then
+    line=$(printf '%-34s %5d s' "$name" $((SECONDS - started)))
+    passed+=("$line")
+  else
+    line=$(printf '%-34s %5d s  FAILED' "$name" $((SECONDS - started)))
+    failed+=("$line")
+  fi
+  printf '=== %s\n' "$line"
+}
+
+finish() {
+  printf '\n'
+  printf '%s\n' "${passed[@]}" "${failed[@]}"
+  printf 'all stages: %d s\n' "$SECONDS"
+  if [ ${#failed[@]} != 0 ]; then
+    printf '%d of %d stages FAILED\n' ${#failed[@]} $((${#failed[@]} + ${#passed[@]}))
+    exit 1
+  fi
+  exit 0
+}
+
+configure() { # preset, cmake arguments ...
+  local preset=$1
+  shift
+  cmake --preset "$preset" "$@" >"build/configure-$preset.log" 2>&1 || { cat "build/configure-$preset.log"; return 1; }
+  grep -E '^-- (libtorch|NCCL)' "build/configure-$preset.log" || true
+}
+
+build() { cmake --build --preset "$1" -j "$jobs" --target "$2"; }
+
+# Linking a test starts no libtorch, running one does: as many at once as there are cores, no more.
+run_tests() { # preset, ctest arguments ...
+  local preset=$1
+  shift
+  ctest --preset "$preset" -j "$jobs" "$@"
+}
+
+release() { configure "$1" "-DDBG_WITH_NCCL=$nccl" && build "$1" all && run_tests "$1" -L 'unit|dist|interop|consumer' -LE "$2"; }
+unit_in() { configure "$1" && build "$1" tests_unit && run_tests "$1"; }
+threads_in() { configure "$1" && build "$1" tests_threads && run_tests "$1"; }
+fuzz_smoke() {
+  configure fuzz "-DDBG_FUZZ_SECONDS=${DBG_FUZZ_SECONDS:-20}" && build fuzz fuzzers && run_tests fuzz
+}
+
+if [ $all = no ]; then
+  stage 'set-up' cmake/bootstrap.sh --full
+  [ ${#failed[@]} = 0 ] || finish
+  stage 'Release' release release 'slow|gpu'
+  finish
+fi
+
+stage 'set-up' cmake/bootstrap.sh --full --fuzz
+[ ${#failed[@]} = 0 ] || finish
+stage 'Release, warnings are errors' release ci gpu
+stage 'without NCCL' unit_in no-nccl
+stage 'Debug' unit_in debug
+stage 'AddressSanitizer and UBSan' unit_in asan
+stage 'ThreadSanitizer' threads_in tsan
+stage 'fuzz smoke' fuzz_smoke
+finish
