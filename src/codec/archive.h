@@ -29,7 +29,8 @@ struct ArchiveOptions {
 /// - `archive/data.pkl`: a protocol 2 pickle of the value. A tensor is `torch._utils._rebuild_tensor_v2` of a legacy
 ///   storage class, or for dtypes that have none `_rebuild_tensor_v3` of `torch.storage.UntypedStorage`; sparse ones
 ///   are
-///   `_rebuild_sparse_tensor` of their (coalesced) parts. No other globals, but `complex`.
+///   `_rebuild_sparse_tensor` of their (coalesced) parts. No other globals, but `complex`
+///   and `torch.device`.
 /// - `archive/byteorder`: `little` or `big`
 /// - `archive/data/<n>`: the bytes of the n-th tensor met. Never more than its elements; requires_grad is not kept.
 /// - `archive/version`: `3\n`

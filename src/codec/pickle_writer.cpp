@@ -152,6 +152,10 @@ bool ValueWalk::visit_scalar(const c10::IValue& value) {
     }
     return refuse("a symbolic integer, which stands for no value yet");
   }
+  if (value.isDevice()) {
+    const c10::Device device = value.toDevice();
+    return write([&](PickleWriter& out) { out.device(c10::DeviceTypeName(device.type(), true), device.index()); });
+  }
   if (value.isSymFloat() || value.isSymBool()) return refuse("a symbolic number, which stands for no value yet");
   return refuse(fmt::format("a value of kind {}, which has no plain form in Python", value.tagKind()));
 }
@@ -207,7 +211,7 @@ bool ValueWalk::visit_dict(const c10::impl::GenericDict& dict, int depth) {
   }
   for (const auto& entry : dict) {
     const c10::IValue& key = entry.key();
-    if (!key.isString() && !key.isInt() && !key.isDouble() && !key.isBool()) {
+    if (!key.isString() && !key.isInt() && !key.isDouble() && !key.isBool() && !key.isComplexDouble()) {
       return refuse(fmt::format("a dict with a key of kind {}", key.tagKind()));
     }
     if (!visit(key, depth + 1)) return false;
@@ -271,6 +275,14 @@ void PickleWriter::complex(double real_part, double imaginary_part) {
   real(real_part);
   real(imaginary_part);
   tuple_of_last(2);
+  reduce();
+}
+
+void PickleWriter::device(std::string_view type, std::int64_t index) {
+  global("torch", "device");
+  text(type);
+  if (index >= 0) integer(index);
+  tuple_of_last(index >= 0 ? 2 : 1);
   reduce();
 }
 

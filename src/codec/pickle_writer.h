@@ -31,6 +31,8 @@ class PickleWriter {
   void unsigned_integer(std::uint64_t value);
   void real(double value);
   void complex(double real_part, double imaginary_part);
+  /// `torch.device`; `index` is negative where there is none.
+  void device(std::string_view type, std::int64_t index);
 
   /// Text. Bytes that are not UTF-8 become the lone surrogates U+DC80..U+DCFF, one a byte, as Python's own
   /// `surrogateescape` has it: torch.load reads them, `s.encode("utf-8", "surrogateescape")` gives the bytes back, and
@@ -79,8 +81,9 @@ using TensorEmitter = std::function<void(PickleWriter&, const at::Tensor&)>;
 
 /// Containers nested deeper than this are refused; a list that contains itself is found this way.
 inline constexpr int kMaxDepth = 100;
-/// A value with more parts than this (counting each place where a shared one stands) is refused.
-inline constexpr std::size_t kMaxParts = std::size_t{1} << 26;
+/// A value with more parts than this (counting each place where a shared one stands) is refused. dbg's reader stops at
+/// four times as many opcodes.
+inline constexpr std::size_t kMaxParts = std::size_t{1} << 22;
 
 /// Writes `value`: None, bool, int, float, complex, text, tensors, and lists, tuples, dicts of those (dicts keyed by
 /// bool, int, float or text, in insertion order; typed lists and dicts as plain ones; a named tuple as a plain tuple;
@@ -93,9 +96,9 @@ void write_value(PickleWriter& out, const c10::IValue& value, const TensorEmitte
 /// Why `value` can't be written, and where in it: `['cache'][2]: a tensor on the meta device, which has no values`;
 /// nullopt when it can.
 ///
-/// Refused besides tensors without readable bytes (see refusal_of_tensor): devices, streams, generators, storages,
-/// objects, enums, futures, capsules, Python objects; dict keys that are tensors, devices or complex; what is nested
-/// too deep or too large.
+/// Refused besides tensors without readable bytes (see refusal_of_tensor): streams, generators, storages, objects,
+/// enums, futures, capsules, Python objects; dict keys that are tensors or devices; what is nested too deep or too
+/// large.
 std::optional<std::string> refusal_of(const c10::IValue& value);
 
 }  // namespace dbg::codec

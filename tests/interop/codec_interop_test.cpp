@@ -253,6 +253,8 @@ void CodecInteropTest::add_every_container_and_scalar() {
     add(fmt::format("float{}", number++), value, real(value));
   }
   add("complex", c10::complex<double>(1.5, -0.0), {{"kind", "complex"}, {"real", real(1.5)}, {"imag", real(-0.0)}});
+  add("device", at::Device(at::kCUDA, 1), {{"kind", "device"}, {"text", "cuda:1"}});
+  add("device-cpu", at::Device(at::kCPU), {{"kind", "device"}, {"text", "cpu"}});
   for (const std::string& value :
        {std::string(), std::string("abc"), std::string("a\0b", 3), std::string("\xe4\xb8\xad"),
         std::string("\xf0\x9f\x98\x80"), std::string("\xff\xfe"), std::string("ab\x80"), std::string("\xed\xb3\xbf"),

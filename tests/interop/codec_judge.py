@@ -70,6 +70,8 @@ def check(got, want):
         assert type(got) is complex
         check(got.real, want["real"])
         check(got.imag, want["imag"])
+    elif kind == "device":
+        assert type(got) is torch.device and str(got) == want["text"], got
     elif kind == "str":
         assert type(got) is str and got.encode("utf-8", "surrogateescape").hex() == want["hex"], repr(got)
     elif kind in ("list", "tuple"):

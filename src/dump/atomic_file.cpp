@@ -1,0 +1,203 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Temporary names, publishing, and telling whose files are left over.
+#include "dump/atomic_file.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <system_error>
+
+#include "base/errno_text.h"
+#include "dbg/error.h"
+
+namespace dbg::dump {
+namespace {
+
+constexpr std::string_view kPrefix = ".dbg-";
+constexpr std::string_view kSuffix = ".tmp";
+// The kernel writes at most this much at once; a larger request would only come back short.
+constexpr std::size_t kMaxWriteBytes = std::size_t{0x7ffff000};
+
+std::string contents_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// When a process started, in clock ticks since boot; 0 when it can't be told.
+std::uint64_t start_of(pid_t process) {
+  const std::string text = contents_of(fmt::format("/proc/{}/stat", process));
+  // The second field is the program's name in parentheses, which may hold anything; the start is the 22nd.
+  std::size_t position = text.rfind(')');
+  for (int field = 2; field < 22 && position != std::string::npos; ++field) position = text.find(' ', position + 1);
+  std::uint64_t start = 0;
+  if (position != std::string::npos) std::from_chars(text.data() + position + 1, text.data() + text.size(), start);
+  return start;
+}
+
+// Tells machines, boots and containers apart: a process number means nothing elsewhere.
+std::uint64_t machine() {
+  std::string text = contents_of("/proc/sys/kernel/random/boot_id");
+  char name_space[64] = {};
+  const ssize_t length = ::readlink("/proc/self/ns/pid", name_space, sizeof name_space);
+  if (length > 0) text.append(name_space, static_cast<std::size_t>(length));
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (const unsigned char byte : text) hash = (hash ^ byte) * 0x100000001b3u;
+  return hash;
+}
+
+struct Owner {
+  std::uint64_t machine;
+  pid_t process;
+  std::uint64_t start;
+};
+
+Owner make_owner() {
+  return {machine(), ::getpid(), start_of(::getpid())};
+}
+
+std::string temporary_name() {
+  static const Owner first = make_owner();
+  static std::atomic<std::uint64_t> count{0};
+  // A forked child is another process.
+  const Owner owner = first.process == ::getpid() ? first : make_owner();
+  return fmt::format("{}{:016x}-{}-{}-{}{}", kPrefix, owner.machine, owner.process, owner.start,
+                     count.fetch_add(1, std::memory_order_relaxed), kSuffix);
+}
+
+template <class Integer>
+bool take_integer(std::string_view& text, int base, char end, Integer& value) {
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc() || stop == text.data() + text.size() || *stop != end) return false;
+  text.remove_prefix(static_cast<std::size_t>(stop - text.data()) + 1);
+  return true;
+}
+
+std::optional<Owner> owner_of(std::string_view name) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  Owner owner{};
+  std::uint64_t number = 0;
+  if (!take_integer(name, 16, '-', owner.machine) || !take_integer(name, 10, '-', owner.process) ||
+      !take_integer(name, 10, '-', owner.start) || !take_integer(name, 10, '.', number) || owner.process <= 0) {
+    return std::nullopt;
+  }
+  return owner;
+}
+
+bool is_gone(const Owner& owner) {
+  if (owner.machine != machine()) return false;
+  if (::kill(owner.process, 0) != 0 && errno == ESRCH) return true;
+  const std::uint64_t start = start_of(owner.process);
+  return start != 0 && owner.start != 0 && start != owner.start;
+}
+
+bool means_unsupported(int result) {
+  return result == -EINVAL || result == -ENOSYS || result == -EOPNOTSUPP;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::string folder, FileSystem& files)
+    : folder_(std::move(folder)), files_(files), limit_bytes_(files.file_size_limit()) {
+  if (folder_.empty()) folder_ = ".";
+  int result = -EEXIST;
+  for (int attempt = 0; attempt < 100 && result == -EEXIST; ++attempt) {
+    temporary_ = folder_ + "/" + temporary_name();
+    result = files_.create(temporary_.c_str());
+    if (result != -ENOENT) continue;
+    const int error = make_folders(files_, folder_.c_str());
+    if (error != 0) {
+      temporary_.clear();
+      fail("the folder could not be created", error);
+    }
+    result = files_.create(temporary_.c_str());
+  }
+  if (result < 0) {
+    temporary_.clear();
+    fail("no file could be created in the folder", -result);
+  }
+  descriptor_ = result;
+}
+
+AtomicFile::~AtomicFile() {
+  close_descriptor();
+  if (!temporary_.empty()) files_.unlink(temporary_.c_str());
+}
+
+int AtomicFile::write(const void* data, std::size_t size) noexcept {
+  const auto* bytes = static_cast<const char*>(data);
+  if (error_ == 0 && size > limit_bytes_ - std::min(limit_bytes_, size_bytes_)) error_ = EFBIG;
+  while (error_ == 0 && size > 0) {
+    const ssize_t written = files_.write(descriptor_, bytes, std::min(size, kMaxWriteBytes));
+    if (written <= 0) {
+      error_ = written == 0 ? EIO : static_cast<int>(-written);
+      break;
+    }
+    bytes += written;
+    size -= static_cast<std::size_t>(written);
+    size_bytes_ += static_cast<std::uint64_t>(written);
+  }
+  return error_;
+}
+
+void AtomicFile::close_descriptor() noexcept {
+  if (descriptor_ < 0) return;
+  const int result = files_.close(descriptor_);
+  descriptor_ = -1;
+  if (error_ == 0 && result < 0) error_ = -result;
+}
+
+bool AtomicFile::publish(std::string_view name) {
+  if (temporary_.empty()) throw LogicError("this file was published already");
+  close_descriptor();
+  if (error_ != 0) fail(fmt::format("'{}' could not be written", name), error_);
+  const std::string path = fmt::format("{}/{}", folder_, name);
+  int result = files_.rename_no_replace(temporary_.c_str(), path.c_str());
+  if (result == 0) {
+    temporary_.clear();
+    return true;
+  }
+  if (means_unsupported(result)) {
+    result = files_.link(temporary_.c_str(), path.c_str());
+    // The destructor removes the temporary name; a reader never sees less than the whole file under the final one.
+    if (result == 0) {
+      files_.unlink(temporary_.c_str());
+      temporary_.clear();
+      return true;
+    }
+  }
+  if (result == -EEXIST) return false;
+  fail(fmt::format("'{}' could not be given its name", name), -result);
+}
+
+void AtomicFile::fail(std::string_view what, int error) const {
+  throw IoError(
+      fmt::format("folder '{}': {} ({} bytes so far): {}", folder_, what, size_bytes_, base::errno_text(error)), error);
+}
+
+std::size_t remove_stale_temporaries(const std::string& folder, FileSystem& files) noexcept {
+  std::size_t removed = 0;
+  try {
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+      const std::optional<Owner> owner = owner_of(entry->path().filename().native());
+      if (owner && is_gone(*owner) && files.unlink(entry->path().c_str()) == 0) ++removed;
+    }
+  } catch (...) {
+    // Out of memory: the rest stays for the next start.
+  }
+  return removed;
+}
+
+}  // namespace dbg::dump

@@ -1,0 +1,27 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Storing a record by folder and name, as the Dumper does: with the outcome "taken", and any file system.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "dbg/dump_record.h"
+#include "dump/file_system.h"
+
+namespace dbg::dump {
+
+/// What became of a record.
+struct StoreResult {
+  /// False when there is a file of that name: nothing was changed, and the caller takes the next free name.
+  bool is_stored = false;
+  std::uint64_t size_bytes = 0;
+};
+
+/// Writes `record` to `folder`/`name`.
+/// Throws: as write_record, but for EEXIST, which is no error here.
+StoreResult store_record(const std::string& folder, std::string_view name, const DumpRecord& record,
+                         const RecordOptions& options = {}, FileSystem& files = FileSystem::real());
+
+}  // namespace dbg::dump

@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Facts about record files: what is written, what is listed, what is refused.
+#include "dump/dump_record.h"
+
+#include <ATen/ATen.h>
+#include <caffe2/serialize/inline_container.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "dbg/error.h"
+#include "support/temp_folder.h"
+
+namespace dbg {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+c10::impl::GenericDict text_dict() {
+  return c10::impl::GenericDict(c10::StringType::get(), c10::AnyType::get());
+}
+
+DumpRecord record_of(const c10::IValue& value) {
+  auto meta = text_dict();
+  meta.insert("name", std::string("x"));
+  meta.insert("step", std::int64_t{0});
+  return {value, meta};
+}
+
+class DumpRecordTest : public testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return (temp_ / name).string(); }
+  test::TempFolder temp_;
+};
+
+TEST_F(DumpRecordTest, IsADictOfValueAndMeta) {
+  const at::Tensor tensor = at::arange(3).to(at::kFloat);
+  write_record(path("x.pt"), record_of(tensor));
+  caffe2::serialize::PyTorchStreamReader reader(path("x.pt"));
+  const auto [pickle, size] = reader.getRecord("data.pkl");
+  const std::string text(static_cast<const char*>(pickle.get()), size);
+  EXPECT_LT(text.find("value"), text.find("meta"));
+  EXPECT_THAT(text, HasSubstr("}(X"));
+  const auto [data, data_size] = reader.getRecord("data/0");
+  ASSERT_EQ(data_size, 12u);
+  EXPECT_EQ(std::memcmp(data.get(), tensor.const_data_ptr(), data_size), 0);
+}
+
+TEST_F(DumpRecordTest, WorksWithoutAFolderInThePath) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(temp_.path());
+  write_record("x.pt", record_of(true));
+  std::filesystem::current_path(before);
+  EXPECT_TRUE(std::filesystem::exists(path("x.pt")));
+}
+
+TEST_F(DumpRecordTest, NeverReplaces) {
+  write_record(path("x.pt"), record_of(true));
+  const auto size = std::filesystem::file_size(path("x.pt"));
+  try {
+    write_record(path("x.pt"), record_of(at::ones({100})));
+    FAIL();
+  } catch (const IoError& error) {
+    EXPECT_EQ(error.code(), EEXIST);
+    EXPECT_THAT(error.what(), HasSubstr(path("x.pt")));
+  }
+  EXPECT_EQ(std::filesystem::file_size(path("x.pt")), size);
+  EXPECT_FALSE(dump::store_record(temp_.path(), "x.pt", record_of(true)).is_stored);
+  EXPECT_EQ(dump::store_record(temp_.path(), "y.pt", record_of(true)).size_bytes, size);
+}
+
+TEST_F(DumpRecordTest, RefusalsNameThePlaceAndLeaveNothing) {
+  auto value = text_dict();
+  value.insert("hidden", at::empty({2}, at::kMeta));
+  try {
+    write_record(path("x.pt"), record_of(value));
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "['value']['hidden']: a tensor on the meta device, which has no values");
+  }
+  EXPECT_THROW(write_record(path("x.pt"), DumpRecord{true, c10::IValue()}), ConfigError);
+  c10::Dict<std::int64_t, bool> by_int;
+  by_int.insert(1, true);
+  EXPECT_THROW(write_record(path("x.pt"), DumpRecord{true, by_int}), ConfigError);
+  EXPECT_TRUE(std::filesystem::is_empty(temp_.path()));
+}
+
+TEST_F(DumpRecordTest, FailuresNamePathBytesAndCause) {
+  class FullDisk final : public dump::FileSystem {
+   public:
+    ssize_t write(int, const void*, std::size_t) noexcept override { return -ENOSPC; }
+  } full;
+  try {
+    dump::store_record(temp_.path(), "x.pt", record_of(at::ones({1000})), {}, full);
+    FAIL();
+  } catch (const IoError& error) {
+    EXPECT_EQ(error.code(), ENOSPC);
+    const auto size = dump::store_record(temp_.path(), "y.pt", record_of(at::ones({1000}))).size_bytes;
+    EXPECT_THAT(error.what(), HasSubstr(path("x.pt")));
+    EXPECT_THAT(error.what(), HasSubstr(std::to_string(size) + " bytes"));
+    EXPECT_THAT(error.what(), HasSubstr("No space left on device (ENOSPC)"));
+  }
+  for (const char* bad : {"", ".", "..", "a/b"})
+    EXPECT_THROW(dump::store_record(temp_.path(), bad, record_of(true)), IoError);
+}
+
+TEST_F(DumpRecordTest, ListsRecordsInOrderAndNothingElse) {
+  const std::vector<std::string> in_order = {
+      "step=0___rank=0___dump_index=2___name=x.pt",  "step=0___rank=0___dump_index=10___name=a.pt",
+      "step=0___rank=1___dump_index=1___name=x.pt",  "step=2___rank=0___dump_index=3___name=x___layer_id=3.pt",
+      "step=10___rank=0___dump_index=4___name=x.pt",
+  };
+  for (auto name = in_order.rbegin(); name != in_order.rend(); ++name) write_record(path(*name), record_of(true));
+  for (const char* foreign : {"model.pt", "step=1___rank=0.pt", "step=1___rank=x___dump_index=1.pt",
+                              "step=1___rank=0___dump_index=1.txt", "step=1___rank=0___dump_index=1.pt.tmp",
+                              ".step=1___rank=0___dump_index=1.pt", "step=1 ___rank=0___dump_index=1.pt"}) {
+    std::ofstream(path(foreign)) << "x";
+  }
+  std::filesystem::create_directory(path("step=1___rank=0___dump_index=1.pt"));
+  std::vector<std::string> expected;
+  for (const std::string& name : in_order) expected.push_back(path(name));
+  EXPECT_EQ(list_records(temp_.path()), expected);
+}
+
+TEST_F(DumpRecordTest, AMissingFolderCantBeListed) {
+  try {
+    list_records(path("missing"));
+    FAIL();
+  } catch (const IoError& error) {
+    EXPECT_EQ(error.code(), ENOENT);
+    EXPECT_THAT(error.what(), HasSubstr(path("missing")));
+  }
+}
+
+}  // namespace
+}  // namespace dbg
