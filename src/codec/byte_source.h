@@ -36,6 +36,8 @@ class ByteSource {
   ~ByteSource();
 
   std::uint64_t size() const noexcept { return size_; }
+  /// Where the bytes lie, when they lie in memory; nullptr for a file.
+  const unsigned char* memory() const noexcept { return memory_; }
 
   /// Copies the `count` bytes at `offset` to `to`.
   /// Throws: IoError when they are not all there.

@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// The opcodes of pickle protocols 2 to 5, under the names that Python's pickle module has for them.
+#pragma once
+
+namespace dbg::codec {
+
+enum Opcode : unsigned char {
+  op_mark = '(',
+  op_empty_tuple = ')',
+  op_stop = '.',
+  op_pop = '0',
+  op_pop_mark = '1',
+  op_dup = '2',
+  op_binbytes = 'B',
+  op_short_binbytes = 'C',
+  op_binfloat = 'G',
+  op_binint = 'J',
+  op_binint1 = 'K',
+  op_binint2 = 'M',
+  op_none = 'N',
+  op_binpersid = 'Q',
+  op_reduce = 'R',
+  op_binunicode = 'X',
+  op_empty_list = ']',
+  op_append = 'a',
+  op_build = 'b',
+  op_global = 'c',
+  op_appends = 'e',
+  op_binget = 'h',
+  op_long_binget = 'j',
+  op_binput = 'q',
+  op_long_binput = 'r',
+  op_setitem = 's',
+  op_tuple = 't',
+  op_setitems = 'u',
+  op_empty_dict = '}',
+  op_proto = 0x80,
+  op_newobj = 0x81,
+  op_tuple1 = 0x85,
+  op_tuple2 = 0x86,
+  op_tuple3 = 0x87,
+  op_newtrue = 0x88,
+  op_newfalse = 0x89,
+  op_long1 = 0x8a,
+  op_long4 = 0x8b,
+  op_short_binunicode = 0x8c,
+  op_binunicode8 = 0x8d,
+  op_binbytes8 = 0x8e,
+  op_empty_set = 0x8f,
+  op_additems = 0x90,
+  op_frozenset = 0x91,
+  op_newobj_ex = 0x92,
+  op_stack_global = 0x93,
+  op_memoize = 0x94,
+  op_frame = 0x95,
+  op_bytearray8 = 0x96,
+};
+
+}  // namespace dbg::codec

@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// The directory of a zip archive as torch writes them: stored entries, zip64 where needed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "codec/byte_source.h"
+#include "codec/read_limits.h"
+
+namespace dbg::codec {
+
+/// Where an entry's bytes lie in the source.
+struct ZipEntry {
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;
+};
+
+/// A checked directory. Checksums are not compared: torch writers can be told to leave them out, and say so nowhere.
+class ZipDirectory {
+ public:
+  /// Reads the directory at the end of `source`, of at most `max_entries` entries.
+  /// Throws: IoError for anything but a whole, single-disk, unambiguous archive.
+  ZipDirectory(const ByteSource& source, std::size_t max_entries);
+
+  std::size_t size() const noexcept { return records_.size(); }
+
+  /// The folder in which the one `data.pkl` lies, with its slash: torch puts everything below one folder.
+  const std::string& folder() const noexcept { return folder_; }
+
+  /// Whether there is an entry `folder() + name`.
+  bool contains(const std::string& name) const { return records_.count(folder_ + name) != 0; }
+
+  /// The bytes of entry `folder() + name`; the entry's own header is checked now.
+  /// Throws: IoError when it is not there, compressed, encrypted, or leaves the archive.
+  ZipEntry entry(const std::string& name) const;
+
+ private:
+  struct Record {
+    std::uint64_t header_offset = 0;
+    std::uint64_t size = 0;
+    std::uint64_t place = 0;  // of the record itself, for messages
+    std::uint16_t method = 0;
+    std::uint16_t flags = 0;
+  };
+
+  void read_record(std::string_view records, std::size_t& position);
+  void find_folder();
+
+  const ByteSource& source_;
+  std::uint64_t records_offset_ = 0;
+  std::string folder_;
+  std::map<std::string, Record> records_;
+};
+
+}  // namespace dbg::codec
