@@ -83,8 +83,10 @@ class ZipEnvironment final : public Environment {
     const std::size_t width = is_big_endian_ ? swap_width_of(dtype) : 1;
     auto found = storages_.find({std::string(key), width});
     if (found == storages_.end()) {
-      const ZipEntry entry = directory_.entry("data/" + std::string(key));
+      const std::string name = "data/" + std::string(key);
+      const ZipEntry entry = directory_.entry(name);
       c10::Storage storage = read_storage(source_, entry.offset, entry.size, session_);
+      directory_.check(name, entry, storage.data());
       if (width > 1) swap_bytes(storage, width);
       found = storages_.emplace(std::pair(std::string(key), width), std::move(storage)).first;
     }
@@ -163,8 +165,10 @@ PickledValue read_zip(const ByteSource& source, Session& session) {
     is_big_endian = order == "big";
   }
   const ZipEntry pickle = directory.entry("data.pkl");
-  const PickleGraph graph = read_pickle_graph(
-      PickleBytes(source, pickle.offset, pickle.size, session.limits.max_pickle_bytes), session.budget);
+  PickleBytes bytes(source, pickle.offset, pickle.size, session.limits.max_pickle_bytes);
+  bytes.require(0, pickle.size);
+  directory.check("data.pkl", pickle, bytes.view(0, pickle.size).data());
+  const PickleGraph graph = read_pickle_graph(std::move(bytes), session.budget);
   ZipEnvironment environment(source, directory, is_big_endian, session);
   return make_pickled_value(graph, environment, session.limits, session.budget, session.refusals);
 }

@@ -12,20 +12,12 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <system_error>
 #include <utility>
 
+#include "base/errno_text.h"
 #include "dbg/error.h"
 
 namespace dbg::codec {
-namespace {
-
-std::string reason_of(int code) {
-  return std::generic_category().message(code);
-}
-
-}  // namespace
-
 std::string printable(std::string_view text, std::size_t max_bytes) {
   std::string out;
   for (const char c : text.substr(0, max_bytes)) {
@@ -59,13 +51,13 @@ ByteSource ByteSource::file(std::string kind, std::string path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     const int code = errno;
-    throw IoError(fmt::format("{}: can't be opened: {}", label, reason_of(code)), code);
+    throw IoError(fmt::format("{}: can't be opened: {}", label, base::errno_text(code)), code);
   }
   ByteSource source(std::move(label), descriptor, nullptr, 0);
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) {
     const int code = errno;
-    throw IoError(fmt::format("{}: can't be examined: {}", source.label_, reason_of(code)), code);
+    throw IoError(fmt::format("{}: can't be examined: {}", source.label_, base::errno_text(code)), code);
   }
   if (!S_ISREG(status.st_mode)) throw IoError(fmt::format("{}: is not a regular file", source.label_));
   source.size_ = static_cast<std::uint64_t>(status.st_size);
@@ -91,7 +83,7 @@ void ByteSource::read(std::uint64_t offset, void* to, std::size_t count) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       const int code = errno;
-      throw IoError(fmt::format("{}, byte {}: can't be read: {}", label_, offset, reason_of(code)), code);
+      throw IoError(fmt::format("{}, byte {}: can't be read: {}", label_, offset, base::errno_text(code)), code);
     }
     if (got == 0) fail(offset, "the file ends here now: it was cut while being read");
     next += got;

@@ -3,11 +3,12 @@
 // The allow-list: every global name that the pickle reader gives a meaning to.
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <map>
+#include <string>
 #include <string_view>
 
-#include "codec/dtype_names.h"
 #include "codec/pickle_graph.h"
+#include "codec/tensor_bytes.h"
 
 namespace dbg::codec {
 namespace {
@@ -48,46 +49,27 @@ constexpr std::array<KnownGlobal, 26> known_globals{{
     {"torch.storage", "_load_from_bytes", PickleRole::load_from_bytes},
 }};
 
-struct KnownDtype {
-  std::string_view python;
-  std::string_view torch_name;
-  std::string_view storage_class;
-};
-
-constexpr std::array<KnownDtype, 32> known_dtypes{{
-    {"float64", "Double", "DoubleStorage"},
-    {"float32", "Float", "FloatStorage"},
-    {"float16", "Half", "HalfStorage"},
-    {"bfloat16", "BFloat16", "BFloat16Storage"},
-    {"int64", "Long", "LongStorage"},
-    {"int32", "Int", "IntStorage"},
-    {"int16", "Short", "ShortStorage"},
-    {"int8", "Char", "CharStorage"},
-    {"uint8", "Byte", "ByteStorage"},
-    {"bool", "Bool", "BoolStorage"},
-    {"complex128", "ComplexDouble", "ComplexDoubleStorage"},
-    {"complex64", "ComplexFloat", "ComplexFloatStorage"},
-    {"complex32", "ComplexHalf", ""},
-    {"uint16", "UInt16", ""},
-    {"uint32", "UInt32", ""},
-    {"uint64", "UInt64", ""},
-    {"float8_e5m2", "Float8_e5m2", ""},
-    {"float8_e4m3fn", "Float8_e4m3fn", ""},
-    {"float8_e5m2fnuz", "Float8_e5m2fnuz", ""},
-    {"float8_e4m3fnuz", "Float8_e4m3fnuz", ""},
-    {"float8_e8m0fnu", "Float8_e8m0fnu", ""},
-    {"float4_e2m1fn_x2", "Float4_e2m1fn_x2", ""},
-    {"bits8", "Bits8", ""},
-    {"bits16", "Bits16", ""},
-    {"bits1x8", "Bits1x8", ""},
-    {"bits2x4", "Bits2x4", ""},
-    {"bits4x2", "Bits4x2", ""},
-    {"qint8", "QInt8", "QInt8Storage"},
-    {"qint32", "QInt32", "QInt32Storage"},
-    {"quint8", "QUInt8", "QUInt8Storage"},
-    {"quint4x2", "QUInt4x2", "QUInt4x2Storage"},
-    {"quint2x4", "QUInt2x4", "QUInt2x4Storage"},
-}};
+/// The names of the module `torch` that stand for a dtype or for the storage class of one.
+std::map<std::string, PickleGlobal, std::less<>> make_dtype_globals() {
+  std::map<std::string, PickleGlobal, std::less<>> globals;
+  const auto add = [&](std::string_view name, PickleRole role, c10::ScalarType dtype) {
+    PickleGlobal global;
+    global.role = role;
+    global.dtype = dtype;
+    if (!name.empty()) globals.emplace(name, global);
+  };
+  for (int i = 0; i < static_cast<int>(c10::ScalarType::NumOptions); ++i) {
+    const auto dtype = static_cast<c10::ScalarType>(i);
+    if (const auto name = dtype_name(dtype)) {
+      add(name->python, PickleRole::dtype, dtype);
+      add(name->legacy_storage, PickleRole::storage_class, dtype);
+    } else if (c10::isQIntType(dtype)) {
+      // Refused as tensors; the storages have to be stepped over in the older stream.
+      add(c10::toString(dtype) + std::string("Storage"), PickleRole::storage_class, dtype);
+    }
+  }
+  return globals;
+}
 
 }  // namespace
 
@@ -100,16 +82,10 @@ PickleGlobal find_pickle_global(std::string_view module, std::string_view name) 
     global.role = known->role;
     return global;
   }
-  if (module != "torch" || name.empty()) return global;
-  for (const KnownDtype& candidate : known_dtypes) {
-    const bool is_class = name == candidate.storage_class;
-    if (!is_class && name != candidate.python) continue;
-    if (const auto dtype = dtype_called(candidate.torch_name)) {
-      global.role = is_class ? PickleRole::storage_class : PickleRole::dtype;
-      global.dtype = *dtype;
-    }
-    break;
-  }
+  if (module != "torch") return global;
+  static const auto dtype_globals = make_dtype_globals();
+  const auto dtype = dtype_globals.find(name);
+  if (dtype != dtype_globals.end()) global = dtype->second;
   return global;
 }
 

@@ -14,8 +14,6 @@
 #include <set>
 #include <utility>
 
-#include "codec/dtype_names.h"
-
 namespace dbg::codec {
 namespace {
 
@@ -54,6 +52,16 @@ constexpr std::array<FileDtype, 22> file_dtypes{{
     {"I64", 64, "Long"},
     {"U64", 64, "UInt64"},
 }};
+
+/// The dtype that this torch's C++ calls `name`; Undefined where it has none: dtypes younger than the oldest supported
+/// torch need no version test that way.
+at::ScalarType dtype_called(std::string_view name) {
+  for (int i = 0; i < static_cast<int>(at::ScalarType::NumOptions); ++i) {
+    const auto dtype = static_cast<at::ScalarType>(i);
+    if (dtype != at::ScalarType::Undefined && name == c10::toString(dtype)) return dtype;
+  }
+  return at::ScalarType::Undefined;
+}
 
 /// Takes the header's parse events. The header has one shape, so every event has few places where it may come; the
 /// first that comes elsewhere ends the parse, whatever follows it.
@@ -231,7 +239,7 @@ SafetensorsInfo check_entry(const ByteSource& source, HeaderEvents::Raw&& raw, s
 
   SafetensorsInfo info;
   info.file_dtype = known->name;
-  info.dtype = dtype_called(known->torch_name).value_or(at::ScalarType::Undefined);
+  info.dtype = dtype_called(known->torch_name);
   info.shape.assign(raw.shape->begin(), raw.shape->end());
   if (known->bits == 4) {
     if (info.shape.empty() || info.shape.back() % 2 != 0) fail("an F4 tensor needs an even last dimension");

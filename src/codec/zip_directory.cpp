@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "codec/crc32.h"
+
 namespace dbg::codec {
 namespace {
 
@@ -127,6 +129,7 @@ void ZipDirectory::read_record(std::string_view records, std::size_t& position) 
   Record record;
   record.place = place;
   record.flags = static_cast<std::uint16_t>(number(fixed, 8, 2));
+  record.checksum = static_cast<std::uint32_t>(number(fixed, 16, 4));
   record.method = static_cast<std::uint16_t>(number(fixed, 10, 2));
   std::uint64_t stored_size = number(fixed, 20, 4);
   record.size = number(fixed, 24, 4);
@@ -200,7 +203,13 @@ ZipEntry ZipDirectory::entry(const std::string& name) const {
   if (read_bytes(source_, record.header_offset + header_bytes, name_bytes) != full) {
     fail(record.header_offset, "has another name in its header");
   }
-  return {record.header_offset + skipped, record.size};
+  return {record.header_offset + skipped, record.size, record.checksum};
+}
+
+void ZipDirectory::check(const std::string& name, const ZipEntry& entry, const void* data) const {
+  if (entry.checksum == 0 || crc32(data, entry.size) == entry.checksum) return;
+  source_.fail(entry.offset, fmt::format("the {} bytes of zip entry '{}' do not fit their checksum: they were damaged",
+                                         entry.size, printable(folder_ + name)));
 }
 
 }  // namespace dbg::codec

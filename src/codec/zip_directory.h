@@ -17,9 +17,11 @@ namespace dbg::codec {
 struct ZipEntry {
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
+  /// 0 where the writer left it out, as torch and dbg do when told to.
+  std::uint32_t checksum = 0;
 };
 
-/// A checked directory. Checksums are not compared: torch writers can be told to leave them out, and say so nowhere.
+/// A checked directory.
 class ZipDirectory {
  public:
   /// Reads the directory at the end of `source`, of at most `max_entries` entries.
@@ -38,11 +40,16 @@ class ZipDirectory {
   /// Throws: IoError when it is not there, compressed, encrypted, or leaves the archive.
   ZipEntry entry(const std::string& name) const;
 
+  /// Holds what was read of an entry against its checksum.
+  /// Throws: IoError when they differ.
+  void check(const std::string& name, const ZipEntry& entry, const void* data) const;
+
  private:
   struct Record {
     std::uint64_t header_offset = 0;
     std::uint64_t size = 0;
     std::uint64_t place = 0;  // of the record itself, for messages
+    std::uint32_t checksum = 0;
     std::uint16_t method = 0;
     std::uint16_t flags = 0;
   };

@@ -293,14 +293,14 @@ TEST(PickleReaderTest, SharingCantMultiplyWork) {
     for (int k = 0; k < 10; ++k) body += "h" + little_endian(static_cast<std::uint64_t>(i), 1);
     body += "e";
   }
-  EXPECT_THAT(error_of(whole(body)), HasSubstr("the limit on items"));
+  ReadLimits limits;
+  limits.max_items = 1'000'000;
+  EXPECT_THAT(error_of(whole(body), limits), HasSubstr("the limit on items"));
   // A list of pairs, made an OrderedDict again and again.
   std::string pairs = "](";
   for (int i = 0; i < 1000; ++i) pairs += "K\x01K\x02\x86";
   pairs += "eq" + std::string(1, '\0') + "0](";
   for (int i = 0; i < 1000; ++i) pairs += global("collections", "OrderedDict") + std::string("h\0\x85R", 4);
-  ReadLimits limits;
-  limits.max_items = 1'000'000;
   EXPECT_THAT(error_of(whole(pairs + "e"), limits), HasSubstr("the limit on items"));
 }
 
