@@ -3,6 +3,7 @@
 // The one writer of lines.
 #include "base/log.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -50,6 +51,19 @@ void write_to_stderr(std::string_view line) noexcept {
 
 thread_local bool inside_handler = false;
 
+// Writing is a cancellation point, and nothing here may unwind: a thread that is being cancelled goes on to the next
+// such point, outside.
+class NoCancellation {
+ public:
+  NoCancellation() { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~NoCancellation() { ::pthread_setcancelstate(before_, nullptr); }
+  NoCancellation(const NoCancellation&) = delete;
+  NoCancellation& operator=(const NoCancellation&) = delete;
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
 }  // namespace
 
 void set_log_handler(LogHandler handler) {
@@ -71,6 +85,7 @@ bool log_enabled(LogLevel level) noexcept {
 
 void log_text(LogLevel level, std::string_view part, std::string_view text) noexcept {
   if (!log_enabled(level)) return;
+  const NoCancellation until_written;
   const int caller_errno = errno;  // a log line must not change what the caller reads next
   try {
     const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();

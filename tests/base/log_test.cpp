@@ -1,0 +1,196 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Lines: what they look like, where they go, and that nothing a handler does reaches the caller.
+#include "base/log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dbg/participant.h"
+#include "support/log_capture.h"
+#include "support/rank_processes.h"
+
+namespace dbg {
+namespace {
+
+using base::log;
+using base::log_text;
+using test::LogCapture;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+
+class LogTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    set_log_handler(nullptr);
+    set_log_level(LogLevel::info);
+  }
+};
+
+TEST_F(LogTest, ALineHasPartRankAndTime) {
+  const LogCapture capture;
+  const ParticipantScope bound(std::make_shared<const Participant>(3, 4));
+  log(LogLevel::warning, "Dumper", "{} of {}", 1, "two");
+  ASSERT_EQ(capture.lines().size(), 1U);
+  EXPECT_EQ(capture.lines()[0].level, LogLevel::warning);
+  EXPECT_THAT(capture.lines()[0].text, MatchesRegex("\\[Dumper, rank=3, t=[0-9]+\\.[0-9][0-9][0-9]\\] 1 of two"));
+}
+
+TEST_F(LogTest, BracesInATextAreNotAFormat) {
+  const LogCapture capture;
+  log_text(LogLevel::info, "dbg", "{} {0} {broken");
+  EXPECT_EQ(capture.count("{} {0} {broken"), 1U);
+}
+
+TEST_F(LogTest, LinesBelowTheLevelAreDropped) {
+  const LogCapture capture;
+  log(LogLevel::debug, "dbg", "too low by default");
+  EXPECT_FALSE(base::log_enabled(LogLevel::debug));
+  set_log_level(LogLevel::debug);
+  log(LogLevel::debug, "dbg", "now high enough");
+  set_log_level(LogLevel::error);
+  log(LogLevel::warning, "dbg", "now too low");
+  EXPECT_EQ(capture.lines().size(), 1U);
+  EXPECT_EQ(capture.count("now high enough"), 1U);
+}
+
+TEST_F(LogTest, AnEmptyHandlerRestoresTheDefault) {
+  std::vector<std::string> seen;
+  set_log_handler([&seen](LogLevel, std::string_view line) { seen.emplace_back(line); });
+  log(LogLevel::info, "dbg", "first");
+  set_log_handler(nullptr);
+  testing::internal::CaptureStderr();
+  log(LogLevel::info, "dbg", "second");
+  const std::string printed = testing::internal::GetCapturedStderr();
+  ASSERT_EQ(seen.size(), 1U);
+  EXPECT_THAT(printed, MatchesRegex("\\[dbg, rank=[0-9]+, t=[0-9.]+\\] second\n"));
+}
+
+TEST_F(LogTest, WhatAHandlerThrowsStaysInsideAndTheLineIsNotLost) {
+  int calls = 0;
+  set_log_handler([&calls](LogLevel, std::string_view) {
+    ++calls;
+    throw std::runtime_error("from the handler");
+  });
+  testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(log(LogLevel::error, "dbg", "a line"));
+  EXPECT_NO_THROW(log(LogLevel::error, "dbg", "another line"));
+  const std::string printed = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(calls, 2) << "a handler that threw once is still the handler";
+  EXPECT_THAT(printed, HasSubstr("a line"));
+  EXPECT_THAT(printed, HasSubstr("another line"));
+}
+
+TEST_F(LogTest, ALineCausedByAHandlerGoesToStderr) {
+  int calls = 0;
+  set_log_handler([&calls](LogLevel, std::string_view) {
+    ++calls;
+    log(LogLevel::info, "dbg", "from inside");
+  });
+  testing::internal::CaptureStderr();
+  log(LogLevel::info, "dbg", "from outside");
+  const std::string printed = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(calls, 1);
+  EXPECT_THAT(printed, HasSubstr("from inside"));
+  EXPECT_THAT(printed, testing::Not(HasSubstr("from outside")));
+}
+
+TEST_F(LogTest, AHandlerMayReplaceItself) {
+  const auto seen = std::make_shared<std::vector<std::string>>();
+  set_log_handler([seen](LogLevel, std::string_view) {
+    set_log_handler([seen](LogLevel, std::string_view line) { seen->emplace_back(line); });
+    seen->emplace_back("the first handler, still alive");
+  });
+  log(LogLevel::info, "dbg", "one");
+  log(LogLevel::info, "dbg", "two");
+  ASSERT_EQ(seen->size(), 2U);
+  EXPECT_EQ(seen->at(0), "the first handler, still alive");
+  EXPECT_THAT(seen->at(1), HasSubstr("two"));
+}
+
+TEST_F(LogTest, TheCallersErrnoIsKept) {
+  set_log_handler([](LogLevel, std::string_view) { errno = EINVAL; });
+  errno = ENOSPC;
+  log(LogLevel::info, "dbg", "a line");
+  EXPECT_EQ(errno, ENOSPC);
+}
+
+TEST_F(LogTest, AThreadAboutToBeCancelledStillWritesItsLine) {
+  const LogCapture capture;
+  std::thread thread([] {
+    ::pthread_cancel(::pthread_self());
+    log(LogLevel::info, "dbg", "last words");
+    ::pthread_testcancel();
+  });
+  thread.join();
+  EXPECT_EQ(capture.count("last words"), 1U);
+}
+
+DBG_RANK_BODY(logs_while_about_to_be_cancelled) {
+  std::thread thread([] {
+    ::pthread_cancel(::pthread_self());
+    log(LogLevel::info, "dbg", "last words on stderr");
+    ::pthread_testcancel();
+  });
+  thread.join();
+}
+
+TEST_F(LogTest, SoDoesOneThatWritesToStderr) {
+  const auto results = test::spawn_ranks({.body = "logs_while_about_to_be_cancelled"});
+  test::expect_all_passed(results);
+  EXPECT_THAT(results[0].output, HasSubstr("last words on stderr"));
+}
+
+TEST_F(LogTest, ThreadsMayLogWhileTheHandlerChanges) {
+  std::atomic<int> handled{0};
+  const auto count = [&handled](LogLevel, std::string_view) { ++handled; };
+  set_log_handler(count);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([] {
+      for (int line = 0; line < 500; ++line) log(LogLevel::info, "dbg", "line {}", line);
+    });
+  }
+  for (int i = 0; i < 200; ++i) set_log_handler(count);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(handled, 2000);
+}
+
+DBG_RANK_BODY(logs_from_four_threads) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([i] {
+      for (int line = 0; line < 100; ++line) log(LogLevel::info, "dbg", "thread {} {}", i, std::string(200, 'x'));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(LogTest, LinesOfSeveralThreadsDoNotMix) {
+  const auto results = test::spawn_ranks({.body = "logs_from_four_threads"});
+  test::expect_all_passed(results);
+  std::size_t whole = 0;
+  std::size_t at = 0;
+  while (at < results[0].output.size()) {
+    const std::size_t end = results[0].output.find('\n', at);
+    ASSERT_NE(end, std::string::npos);
+    const std::string line = results[0].output.substr(at, end - at);
+    EXPECT_THAT(line, MatchesRegex("\\[dbg, rank=0, t=[0-9.]+\\] thread [0-3] x+"));
+    EXPECT_THAT(line, testing::EndsWith(std::string(200, 'x')));
+    ++whole;
+    at = end + 1;
+  }
+  EXPECT_EQ(whole, 400U);
+}
+
+}  // namespace
+}  // namespace dbg
