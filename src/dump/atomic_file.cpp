@@ -20,7 +20,7 @@
 #include "base/errno_text.h"
 #include "dbg/error.h"
 
-namespace dbg::dump {
+namespace dbg::dumping {
 namespace {
 
 constexpr std::string_view kPrefix = ".dbg-";
@@ -200,4 +200,4 @@ std::size_t remove_stale_temporaries(const std::string& folder, FileSystem& file
   return removed;
 }
 
-}  // namespace dbg::dump
+}  // namespace dbg::dumping

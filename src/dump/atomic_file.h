@@ -11,7 +11,7 @@
 #include "codec/byte_sink.h"
 #include "dump/file_system.h"
 
-namespace dbg::dump {
+namespace dbg::dumping {
 
 /// Collects bytes under a temporary name in the folder and then takes the final name in one step. Whatever goes wrong,
 /// and when the object is destroyed before, the temporary file is removed.
@@ -60,4 +60,4 @@ class AtomicFile final : public codec::ByteSink {
 /// stays.
 std::size_t remove_stale_temporaries(const std::string& folder, FileSystem& files = FileSystem::real()) noexcept;
 
-}  // namespace dbg::dump
+}  // namespace dbg::dumping

@@ -20,7 +20,7 @@ extern char** environ;
 namespace dbg {
 namespace {
 
-using dump::KnobRow;
+using dumping::KnobRow;
 
 constexpr std::string_view kPrefix = "DUMPER_";
 constexpr std::size_t kLongestShownValue = 200;
@@ -41,12 +41,12 @@ std::string in_quotes(std::string_view text) {
 
 // How a message names a knob: by its variable when the value came from the environment, else by its key.
 std::string shown_name(const KnobRow& row, bool by_variable) {
-  return by_variable ? dump::variable_name(row.name) : std::string(row.name);
+  return by_variable ? dumping::variable_name(row.name) : std::string(row.name);
 }
 
 std::string wrong_type(const KnobRow& row, std::string_view text, bool by_variable) {
-  return fmt::format("{}: expected {}, got {}; accepted: {}", shown_name(row, by_variable), dump::type_name(row),
-                     in_quotes(text), dump::accepted_values(row));
+  return fmt::format("{}: expected {}, got {}; accepted: {}", shown_name(row, by_variable), dumping::type_name(row),
+                     in_quotes(text), dumping::accepted_values(row));
 }
 
 [[noreturn]] void throw_faults(const std::vector<std::string>& faults, std::string_view where) {
@@ -66,7 +66,9 @@ bool contains(const Names& names, std::string_view name) {
 void append_grafter_faults(const DumperConfig& config, bool by_variable, const Names& skipped,
                            std::vector<std::string>& faults) {
   if (!config.grafter_enable) return;
-  const auto name = [&](std::string_view knob) { return by_variable ? dump::variable_name(knob) : std::string(knob); };
+  const auto name = [&](std::string_view knob) {
+    return by_variable ? dumping::variable_name(knob) : std::string(knob);
+  };
   const auto need = [&](bool there, std::string_view knob, std::string_view value, std::string_view what) {
     if (there || contains(skipped, knob)) return;
     faults.push_back(fmt::format("{}: must be {} when {} is on, got {}", name(knob), what, name("grafter_enable"),
@@ -91,30 +93,30 @@ void append_grafter_faults(const DumperConfig& config, bool by_variable, const N
 
 void append_faults(const DumperConfig& config, bool by_variable, const Names& skipped,
                    std::vector<std::string>& faults) {
-  for (const KnobRow& row : dump::knob_rows()) {
+  for (const KnobRow& row : dumping::knob_rows()) {
     if (contains(skipped, row.name)) continue;
-    const std::string fault = dump::fault_of(row, config);
+    const std::string fault = dumping::fault_of(row, config);
     if (fault.empty()) continue;
     const std::string shown = shown_name(row, by_variable);
-    const std::string value = in_quotes(dump::value_text(row, config));
-    if (row.rule == dump::KnobRule::filter) {
+    const std::string value = in_quotes(dumping::value_text(row, config));
+    if (row.rule == dumping::KnobRule::filter) {
       // The fault brings the expression and a caret below it; nothing may follow on its last line.
-      faults.push_back(fmt::format("{}={} (accepted: {}): {}", shown, value, dump::accepted_values(row), fault));
+      faults.push_back(fmt::format("{}={} (accepted: {}): {}", shown, value, dumping::accepted_values(row), fault));
     } else {
       faults.push_back(
-          fmt::format("{}: got {}, which {}; accepted: {}", shown, value, fault, dump::accepted_values(row)));
+          fmt::format("{}: got {}, which {}; accepted: {}", shown, value, fault, dumping::accepted_values(row)));
     }
   }
   append_grafter_faults(config, by_variable, skipped, faults);
 }
 
 void warn_of_twin_only(std::string_view shown, std::string_view knob) {
-  base::log(LogLevel::warning, "Dumper", "{} is ignored: it {}.", shown, dump::twin_only_advice(knob));
+  base::log(LogLevel::warning, "Dumper", "{} is ignored: it {}.", shown, dumping::twin_only_advice(knob));
 }
 
 std::string valid_keys() {
   std::vector<std::string_view> names;
-  for (const KnobRow& row : dump::knob_rows()) names.push_back(row.name);
+  for (const KnobRow& row : dumping::knob_rows()) names.push_back(row.name);
   std::sort(names.begin(), names.end());
   return fmt::format("{}", fmt::join(names, ", "));
 }
@@ -129,15 +131,15 @@ void warn_of_unknown_variables() {
     const std::string variable(line.substr(0, equals));
     std::string knob = variable.substr(kPrefix.size());
     for (char& c : knob) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    const bool known = dump::find_knob_row(knob) != nullptr && dump::variable_name(knob) == variable;
+    const bool known = dumping::find_knob_row(knob) != nullptr && dumping::variable_name(knob) == variable;
     if (known) continue;
-    if (!dump::twin_only_advice(knob).empty()) {
+    if (!dumping::twin_only_advice(knob).empty()) {
       warn_of_twin_only(variable, knob);
       continue;
     }
-    const std::string_view nearest = dump::nearest_knob(knob);
-    unknown.push_back(nearest.empty() ? variable
-                                      : fmt::format("{} (did you mean {}?)", variable, dump::variable_name(nearest)));
+    const std::string_view nearest = dumping::nearest_knob(knob);
+    unknown.push_back(
+        nearest.empty() ? variable : fmt::format("{} (did you mean {}?)", variable, dumping::variable_name(nearest)));
   }
   if (unknown.empty()) return;
   base::log(LogLevel::warning, "Dumper", "The environment has variables that are no settings of dbg: {}.",
@@ -161,13 +163,13 @@ void apply(const std::vector<std::string>& pairs, DumperConfig& config, Wanted&&
     }
     const std::string_view key = std::string_view(pair).substr(0, equals);
     const std::string_view value = std::string_view(pair).substr(equals + 1);
-    const KnobRow* const row = dump::find_knob_row(key);
+    const KnobRow* const row = dumping::find_knob_row(key);
     if (row == nullptr) {
-      if (!dump::twin_only_advice(key).empty()) {
+      if (!dumping::twin_only_advice(key).empty()) {
         if (!is_blank(value)) warn_of_twin_only(key, key);
         continue;
       }
-      const std::string_view nearest = dump::nearest_knob(key);
+      const std::string_view nearest = dumping::nearest_knob(key);
       faults.push_back(fmt::format("unknown key {}{}; valid keys: {}", in_quotes(key),
                                    nearest.empty() ? "" : fmt::format(", did you mean {}?", nearest), valid_keys()));
       continue;
@@ -175,8 +177,8 @@ void apply(const std::vector<std::string>& pairs, DumperConfig& config, Wanted&&
     DumperConfig scratch;
     DumperConfig& target = wanted(*row) ? config : scratch;
     if (is_blank(value)) {
-      dump::assign_default(*row, target);
-    } else if (!dump::assign(*row, value, target)) {
+      dumping::assign_default(*row, target);
+    } else if (!dumping::assign(*row, value, target)) {
       faults.push_back(wrong_type(*row, value, /*by_variable=*/false));
     }
   }
@@ -184,7 +186,7 @@ void apply(const std::vector<std::string>& pairs, DumperConfig& config, Wanted&&
 }
 
 bool is_set_in_environment(const KnobRow& row) {
-  const char* const value = std::getenv(dump::variable_name(row.name).c_str());
+  const char* const value = std::getenv(dumping::variable_name(row.name).c_str());
   return value != nullptr && !is_blank(value);
 }
 
@@ -202,10 +204,10 @@ DumperConfig DumperConfig::from_env() {
   DumperConfig config;
   std::vector<std::string> faults;
   Names unreadable;
-  for (const KnobRow& row : dump::knob_rows()) {
-    const char* const value = std::getenv(dump::variable_name(row.name).c_str());
+  for (const KnobRow& row : dumping::knob_rows()) {
+    const char* const value = std::getenv(dumping::variable_name(row.name).c_str());
     if (value == nullptr || is_blank(value)) continue;
-    if (!dump::assign(row, value, config)) {
+    if (!dumping::assign(row, value, config)) {
       faults.push_back(wrong_type(row, value, /*by_variable=*/true));
       unreadable.push_back(row.name);
     }
@@ -240,8 +242,8 @@ void DumperConfig::validate() const {
 
 std::vector<std::string> DumperConfig::to_key_values() const {
   std::vector<std::string> pairs;
-  for (const KnobRow& row : dump::knob_rows()) {
-    pairs.push_back(fmt::format("{}={}", row.name, dump::value_text(row, *this)));
+  for (const KnobRow& row : dumping::knob_rows()) {
+    pairs.push_back(fmt::format("{}={}", row.name, dumping::value_text(row, *this)));
   }
   return pairs;
 }
@@ -259,7 +261,7 @@ std::vector<std::string> DumperConfig::unavailable_parts() const {
 }
 
 bool operator==(const DumperConfig& a, const DumperConfig& b) {
-  return std::all_of(dump::knob_rows().begin(), dump::knob_rows().end(), [&](const KnobRow& row) {
+  return std::all_of(dumping::knob_rows().begin(), dumping::knob_rows().end(), [&](const KnobRow& row) {
     return std::visit([&](auto member) { return a.*member == b.*member; }, row.member);
   });
 }
@@ -267,14 +269,14 @@ bool operator==(const DumperConfig& a, const DumperConfig& b) {
 std::vector<ConfigKnob> config_knobs() {
   std::vector<ConfigKnob> knobs;
   const DumperConfig fresh;
-  for (const KnobRow& row : dump::knob_rows()) {
+  for (const KnobRow& row : dumping::knob_rows()) {
     ConfigKnob knob;
     knob.name = row.name;
-    knob.variable = dump::variable_name(row.name);
-    knob.type = dump::type_name(row);
-    knob.default_text = row.name == "dir" ? "<temporary folder>/dumper_<user id>" : dump::value_text(row, fresh);
+    knob.variable = dumping::variable_name(row.name);
+    knob.type = dumping::type_name(row);
+    knob.default_text = row.name == "dir" ? "<temporary folder>/dumper_<user id>" : dumping::value_text(row, fresh);
     if (knob.default_text.empty()) knob.default_text = "none";
-    knob.accepted = dump::accepted_values(row);
+    knob.accepted = dumping::accepted_values(row);
     knob.help = row.help;
     knobs.push_back(std::move(knob));
   }

@@ -12,7 +12,7 @@
 #include "dbg/error.h"
 #include "dump/filter.h"
 
-namespace dbg::dump {
+namespace dbg::dumping {
 namespace {
 
 constexpr int kLongestSeconds = 1'000'000;
@@ -315,4 +315,4 @@ std::string_view nearest_knob(std::string_view name) {
   return nearest;
 }
 
-}  // namespace dbg::dump
+}  // namespace dbg::dumping

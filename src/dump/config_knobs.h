@@ -12,7 +12,7 @@
 
 #include "dbg/config.h"
 
-namespace dbg::dump {
+namespace dbg::dumping {
 
 using KnobMember = std::variant<bool DumperConfig::*, int DumperConfig::*, std::string DumperConfig::*,
                                 std::optional<std::string> DumperConfig::*>;
@@ -65,4 +65,4 @@ std::string_view twin_only_advice(std::string_view knob);
 /// Of the knobs' names the one nearest to `name` by edits, or empty when none is near.
 std::string_view nearest_knob(std::string_view name);
 
-}  // namespace dbg::dump
+}  // namespace dbg::dumping

@@ -84,7 +84,7 @@ void write_record(const std::string& path, const DumpRecord& record, const Recor
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   const std::string_view name = std::string_view(path).substr(slash == std::string::npos ? 0 : slash + 1);
-  if (!dump::store_record(folder, name, record, options).is_stored) {
+  if (!dumping::store_record(folder, name, record, options).is_stored) {
     throw IoError(fmt::format("record '{}' not written: {}", path, base::errno_text(EEXIST)), EEXIST);
   }
 }
@@ -108,7 +108,7 @@ std::vector<std::string> list_records(const std::string& folder) {
   return paths;
 }
 
-namespace dump {
+namespace dumping {
 
 StoreResult store_record(const std::string& folder, std::string_view name, const DumpRecord& record,
                          const RecordOptions& options, FileSystem& files) {
@@ -128,5 +128,5 @@ StoreResult store_record(const std::string& folder, std::string_view name, const
   }
 }
 
-}  // namespace dump
+}  // namespace dumping
 }  // namespace dbg

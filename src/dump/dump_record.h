@@ -10,7 +10,7 @@
 #include "dbg/dump_record.h"
 #include "dump/file_system.h"
 
-namespace dbg::dump {
+namespace dbg::dumping {
 
 /// What became of a record.
 struct StoreResult {
@@ -24,4 +24,4 @@ struct StoreResult {
 StoreResult store_record(const std::string& folder, std::string_view name, const DumpRecord& record,
                          const RecordOptions& options = {}, FileSystem& files = FileSystem::real());
 
-}  // namespace dbg::dump
+}  // namespace dbg::dumping

@@ -14,7 +14,7 @@
 #include <limits>
 #include <string>
 
-namespace dbg::dump {
+namespace dbg::dumping {
 namespace {
 
 template <class Call>
@@ -83,4 +83,4 @@ int make_folders(FileSystem& files, const char* path) {
   return again == -EEXIST ? 0 : -again;
 }
 
-}  // namespace dbg::dump
+}  // namespace dbg::dumping

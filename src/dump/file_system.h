@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace dbg::dump {
+namespace dbg::dumping {
 
 /// The file system itself. Calls return what the system call does, or the negated errno; none is retried here but for
 /// EINTR. Threads: safe to call from any thread.
@@ -37,4 +37,4 @@ class FileSystem {
 /// Returns 0, or the errno.
 int make_folders(FileSystem& files, const char* path);
 
-}  // namespace dbg::dump
+}  // namespace dbg::dumping

@@ -21,7 +21,7 @@
 #include "dbg/error.h"
 #include "support/temp_folder.h"
 
-namespace dbg::dump {
+namespace dbg::dumping {
 namespace {
 
 using testing::ElementsAre;
@@ -287,4 +287,4 @@ TEST_F(AtomicFileTest, OnlyLeftoversOfDeadProcessesAreRemoved) {
 }
 
 }  // namespace
-}  // namespace dbg::dump
+}  // namespace dbg::dumping

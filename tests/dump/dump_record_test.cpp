@@ -72,8 +72,8 @@ TEST_F(DumpRecordTest, NeverReplaces) {
     EXPECT_THAT(error.what(), HasSubstr(path("x.pt")));
   }
   EXPECT_EQ(std::filesystem::file_size(path("x.pt")), size);
-  EXPECT_FALSE(dump::store_record(temp_.path(), "x.pt", record_of(true)).is_stored);
-  EXPECT_EQ(dump::store_record(temp_.path(), "y.pt", record_of(true)).size_bytes, size);
+  EXPECT_FALSE(dumping::store_record(temp_.path(), "x.pt", record_of(true)).is_stored);
+  EXPECT_EQ(dumping::store_record(temp_.path(), "y.pt", record_of(true)).size_bytes, size);
 }
 
 TEST_F(DumpRecordTest, RefusalsNameThePlaceAndLeaveNothing) {
@@ -93,22 +93,22 @@ TEST_F(DumpRecordTest, RefusalsNameThePlaceAndLeaveNothing) {
 }
 
 TEST_F(DumpRecordTest, FailuresNamePathBytesAndCause) {
-  class FullDisk final : public dump::FileSystem {
+  class FullDisk final : public dumping::FileSystem {
    public:
     ssize_t write(int, const void*, std::size_t) noexcept override { return -ENOSPC; }
   } full;
   try {
-    dump::store_record(temp_.path(), "x.pt", record_of(at::ones({1000})), {}, full);
+    dumping::store_record(temp_.path(), "x.pt", record_of(at::ones({1000})), {}, full);
     FAIL();
   } catch (const IoError& error) {
     EXPECT_EQ(error.code(), ENOSPC);
-    const auto size = dump::store_record(temp_.path(), "y.pt", record_of(at::ones({1000}))).size_bytes;
+    const auto size = dumping::store_record(temp_.path(), "y.pt", record_of(at::ones({1000}))).size_bytes;
     EXPECT_THAT(error.what(), HasSubstr(path("x.pt")));
     EXPECT_THAT(error.what(), HasSubstr(std::to_string(size) + " bytes"));
     EXPECT_THAT(error.what(), HasSubstr("No space left on device (ENOSPC)"));
   }
   for (const char* bad : {"", ".", "..", "a/b"})
-    EXPECT_THROW(dump::store_record(temp_.path(), bad, record_of(true)), IoError);
+    EXPECT_THROW(dumping::store_record(temp_.path(), bad, record_of(true)), IoError);
 }
 
 TEST_F(DumpRecordTest, ListsRecordsInOrderAndNothingElse) {

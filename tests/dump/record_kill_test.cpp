@@ -24,7 +24,7 @@
 
 extern char** environ;
 
-namespace dbg::dump {
+namespace dbg::dumping {
 namespace {
 
 constexpr const char* kChildFlag = "--write-until-killed";
@@ -159,13 +159,13 @@ TEST(RecordKillTest, NoUnreadableRecordUnderAFinalName) {
 }
 
 }  // namespace
-}  // namespace dbg::dump
+}  // namespace dbg::dumping
 
 int main(int argc, char** argv) {
-  if (argc == 5 && std::string_view(argv[1]) == dbg::dump::kChildFlag) {
-    dbg::dump::DyingFiles files(std::atoll(argv[3]));
+  if (argc == 5 && std::string_view(argv[1]) == dbg::dumping::kChildFlag) {
+    dbg::dumping::DyingFiles files(std::atoll(argv[3]));
     files.rename_works = argv[4][0] == '1';
-    dbg::dump::write_records(argv[2], files);
+    dbg::dumping::write_records(argv[2], files);
     return 1;  // it should not have come this far
   }
   testing::InitGoogleTest(&argc, argv);

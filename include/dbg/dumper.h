@@ -1,0 +1,301 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// The Dumper: records named tensors of a running model, one whole file a tensor, rank and step.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "dbg/config.h"
+#include "dbg/dump_record.h"
+#include "dbg/export.h"
+#include "dbg/model_walk.h"
+#include "dbg/plugin.h"
+#include "dbg/tags.h"
+
+namespace dbg {
+
+/// What one `dump()` may say beyond its tags. Everything is borrowed for the call.
+struct DumpOptions {
+  bool save = true;                             ///< false: filter, interceptor and console only, no record
+  std::string_view dims;                        ///< the tensor's axes, `b s[cp] h[tp]` (dbg/dims.h); goes into the meta
+  std::string_view dims_grad;                   ///< the gradient's axes where they differ
+  const c10::IValue* grafter_extras = nullptr;  ///< handed to the interceptor
+};
+
+/// What one `dump_model()` may say.
+struct DumpModelOptions {
+  std::string name_prefix = "param";  ///< records are named `<prefix>__<parameter>` and `grad__<prefix>__...`
+  bool save = true;
+  Tags tags;
+  int model_chunk = 0;                     ///< handed to the plugins (virtual pipeline)
+  std::vector<ExtraModule> extra_modules;  ///< modules that the model does not register
+};
+
+/// What `dump_model()` met. `seen == written + filtered + failed` (+ those not to be written by configuration).
+struct DumpModelReport {
+  std::int64_t seen = 0;              ///< parameters, each counted once
+  std::int64_t written = 0;           ///< value records
+  std::int64_t grads_written = 0;     ///< gradient records
+  std::int64_t filtered = 0;          ///< parameters that the filter rejected
+  std::int64_t failed = 0;            ///< records that could not be written, or whose kind is skipped
+  std::int64_t without_grad = 0;      ///< parameters that have no gradient (counted while enable_model_grad is on)
+  std::vector<std::string> children;  ///< distinct first path segments, in the model's order
+};
+
+/// Why dumps did or did not become records; every call and record of a Dumper is in exactly one of the first five.
+struct DumperCounters {
+  std::uint64_t written = 0;   ///< records, in files or in a capture
+  std::uint64_t filtered = 0;  ///< rejected by the filter
+  std::uint64_t skipped = 0;   ///< nothing to write: undefined or meta tensor, save=false, outputs off, no gradient
+  std::uint64_t dropped = 0;   ///< not touched because a CUDA stream was capturing
+  std::uint64_t failed = 0;    ///< a record lost to a fault; the log names the cause
+  std::uint64_t interceptions = 0;  ///< values handed to the interceptor
+  std::uint64_t plugin_faults = 0;  ///< plugin calls that threw; their part was left out
+  std::uint64_t bytes_written = 0;  ///< size of all record files
+};
+
+/// A Dumper's state, for the calling participant where it is kept per participant.
+struct DumperState {
+  DumperConfig config;
+  std::string exp_name;  ///< empty until the first record decides it
+  std::int64_t step = 0;
+  std::int64_t dump_index = 0;
+  DumperCounters counters;
+};
+
+/// What an interceptor sees: a value after the filter, before it is written. It may write into the tensor.
+struct Interception {
+  const Tags& tags;  ///< name, recompute_status, the call's tags, the context
+  const c10::IValue& value;
+  const c10::IValue* extras;  ///< DumpOptions::grafter_extras, or nullptr
+  std::int64_t step;
+};
+
+/// Called on the dumping thread, inside the fence: what it throws is logged and counted, and the record is written.
+using ValueInterceptor = std::function<void(const Interception&)>;
+
+/// Ends a registration. Removing twice is harmless; keeps nothing alive.
+class DBG_API PluginHandle {
+ public:
+  PluginHandle() = default;
+  void remove() noexcept;
+
+ private:
+  friend class Dumper;
+  std::function<void()> remove_;
+};
+
+namespace detail {
+
+class DumperImpl;
+
+/// A borrowed value that becomes an IValue only once the filter has let it through.
+class LazyValue {
+ public:
+  template <class Value>
+  static LazyValue of(const Value& value) {
+    LazyValue lazy;
+    lazy.object_ = static_cast<const void*>(std::addressof(value));
+    lazy.make_ = [](const void* object) -> c10::IValue {
+      // A callable is const here only because a temporary binds to `const&`.
+      Value& typed = *const_cast<std::remove_const_t<Value>*>(static_cast<const Value*>(object));
+      if constexpr (std::is_convertible_v<const Value&, at::Tensor>) {
+        return c10::IValue(at::Tensor(typed));
+      } else if constexpr (std::is_invocable_v<Value&>) {
+        using Result = std::invoke_result_t<Value&>;
+        static_assert(std::is_convertible_v<Result, at::Tensor> || std::is_constructible_v<c10::IValue, Result>,
+                      "dump: the callable must return a tensor or what a c10::IValue can hold");
+        if constexpr (std::is_convertible_v<Result, at::Tensor>) {
+          return c10::IValue(at::Tensor(typed()));
+        } else {
+          return c10::IValue(typed());
+        }
+      } else if constexpr (std::is_same_v<std::remove_cv_t<Value>, bool>) {
+        return c10::IValue(static_cast<bool>(typed));
+      } else if constexpr (std::is_integral_v<Value>) {
+        return c10::IValue(static_cast<std::int64_t>(typed));
+      } else if constexpr (std::is_floating_point_v<Value>) {
+        return c10::IValue(static_cast<double>(typed));
+      } else if constexpr (std::is_convertible_v<const Value&, std::string_view>) {
+        return c10::IValue(std::string(std::string_view(typed)));
+      } else {
+        static_assert(std::is_constructible_v<c10::IValue, const Value&>,
+                      "dump: the value must be a tensor, a callable, or what a c10::IValue can hold");
+        return c10::IValue(static_cast<const Value&>(typed));
+      }
+    };
+    return lazy;
+  }
+
+  c10::IValue make() const { return make_(object_); }
+
+ private:
+  LazyValue() = default;
+  const void* object_ = nullptr;
+  c10::IValue (*make_)(const void*) = nullptr;
+};
+
+template <class T, class = void>
+struct is_dict_like : std::false_type {};
+template <class T>
+struct is_dict_like<T, std::void_t<decltype(std::begin(std::declval<const T&>()))>> : std::true_type {};
+
+}  // namespace detail
+
+/// While it lives, records of its participant stay in memory instead of becoming files; values are copied.
+/// The innermost of nested captures gets the records. Outliving the Dumper is harmless.
+/// Threads: records may come from any thread of the participant; read them when those are done.
+class DBG_API CaptureScope {
+ public:
+  using Records = std::map<std::string, std::vector<DumpRecord>, std::less<>>;
+
+  CaptureScope(CaptureScope&&) noexcept;
+  CaptureScope& operator=(CaptureScope&&) = delete;
+  ~CaptureScope();
+
+  /// The records so far, by name, in order; a copy that shares the tensors.
+  Records records() const;
+
+ private:
+  friend class Dumper;
+  struct State;
+  explicit CaptureScope(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+/// Records named values of a running model.
+///
+/// While off, a call costs one relaxed load and a branch. While on, a call writes one file `key=value___...pt` into
+/// `dir/exp_name/` (dbg/dump_record.h says what is in it), before it returns. Nothing that is called from inside a
+/// model
+/// (`dump`, `dump_dict`, `dump_model`, `step`, `set_ctx`) ever throws, unless `DumperConfig::strict` is on: faults are
+/// counted by cause, logged at a limited rate, and leave the model's tensors as they were.
+///
+/// Step and dump index are kept per participant, the context per participant and thread (a thread that is new to the
+/// participant starts with the context of the thread that used it first). A forked child's copy is off.
+/// Threads: safe to call from any thread. `configure`, `add_plugin` and `set_interceptor` act from the next call on.
+class DBG_API Dumper {
+ public:
+  /// Throws: ConfigError when the configuration is not acceptable.
+  explicit Dumper(DumperConfig config = {});
+  ~Dumper();
+  Dumper(const Dumper&) = delete;
+  Dumper& operator=(const Dumper&) = delete;
+
+  /// The process's own, configured from the environment at its first use (dbg/runtime.h).
+  static Dumper& global();
+
+  bool is_enabled() const noexcept { return enabled_.load(std::memory_order_relaxed) != 0; }
+
+  /// Records `value` under `name`.
+  ///
+  /// `value`: a tensor of any shape, dtype and device; what a `c10::IValue` can hold (dict, list, tuple, number, text,
+  /// None); or a callable that returns one of these, evaluated once, and only after the filter let the dump through.
+  /// With `enable_grad`, a tensor that requires grad is also recorded as `grad__<name>` when its gradient arrives.
+  template <class Value>
+  void dump(std::string_view name, const Value& value, TagList tags = {}, const DumpOptions& options = {}) {
+    if (enabled_.load(std::memory_order_relaxed) == 0) return;
+    dump_enabled(name, detail::LazyValue::of(value), tags, options);
+  }
+
+  /// Records each entry of `dict` as `<prefix>_<key>`. `dict`: a range of pairs or of items with key() and value(), or
+  /// an IValue that holds a dict with text keys.
+  template <class Dict>
+  void dump_dict(std::string_view prefix, const Dict& dict, TagList tags = {}, const DumpOptions& options = {}) {
+    if (enabled_.load(std::memory_order_relaxed) == 0) return;
+    if constexpr (std::is_same_v<Dict, c10::IValue>) {
+      dump_ivalue_dict(prefix, dict, tags, options);
+    } else {
+      for (const auto& item : dict) {
+        std::string name(prefix);
+        name.push_back('_');
+        if constexpr (detail::has_key_and_value<std::decay_t<decltype(item)>>::value) {
+          name.append(item.key());
+          dump(name, item.value(), tags, options);
+        } else {
+          name.append(item.first);
+          dump(name, item.second, tags, options);
+        }
+      }
+    }
+  }
+
+  /// Records every parameter of `model` (with `enable_model_value`) and its current gradient (`enable_model_grad`).
+  ///
+  /// `model`: a torch::nn::Module, anything with `named_parameters()` whose items have key()/value() or first/second,
+  /// or a pointer to or holder of one. A parameter that a registered walk and an extra module share is written once.
+  template <class Model>
+  DumpModelReport dump_model(Model&& model, const DumpModelOptions& options = {}) {
+    if (enabled_.load(std::memory_order_relaxed) == 0) return {};
+    return dump_model_enabled(detail::ModelView::of(model), options);
+  }
+
+  /// Ends an iteration of the calling participant.
+  void step() {
+    if (enabled_.load(std::memory_order_relaxed) == 0) return;
+    step_enabled();
+  }
+
+  /// Merges `tags` into the calling thread's context, which is added to the tags of each dump; None removes a key.
+  void set_ctx(TagList tags);
+
+  /// Keeps records of the calling participant in memory while the result lives.
+  CaptureScope capture_output();
+
+  /// Replaces the configuration. Throws: ConfigError and changes nothing when it is not acceptable.
+  void configure(DumperConfig config);
+  /// Changes some fields, each `key=value`. Throws: as above.
+  void configure(const std::vector<std::string>& key_values);
+
+  /// Sets the calling participant's step, dump index and context, and the clean-up's flag, back to the start.
+  /// Configuration and exp_name stay; records that are there stay (a taken name moves on to the next free dump_index).
+  void reset();
+
+  DumperState state() const;
+
+  /// Throws: ConfigError on nullptr.
+  PluginHandle add_plugin(std::shared_ptr<FrameworkPlugin> plugin);
+
+  /// Hands every value that passes the filter to `interceptor`, before it is written; an empty one ends that.
+  void set_interceptor(ValueInterceptor interceptor);
+
+ private:
+  friend class ContextScope;
+
+  Dumper(DumperConfig config, std::atomic<unsigned char>* mirror);
+  void dump_enabled(std::string_view name, const detail::LazyValue& value, TagList tags, const DumpOptions& options);
+  void dump_ivalue_dict(std::string_view prefix, const c10::IValue& dict, TagList tags, const DumpOptions& options);
+  DumpModelReport dump_model_enabled(const detail::ModelView& model, const DumpModelOptions& options);
+  void step_enabled();
+
+  std::atomic<unsigned char> enabled_{0};
+  std::shared_ptr<detail::DumperImpl> impl_;
+};
+
+/// Adds to the calling thread's context until the end of the scope; the outer values are then restored.
+/// Threads: ends on the thread that made it, before the Dumper does.
+class DBG_API ContextScope {
+ public:
+  ContextScope(Dumper& dumper, TagList tags);
+  ~ContextScope();
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+ private:
+  Dumper& dumper_;
+  std::vector<std::pair<std::string, TagValue>> outer_;
+};
+
+}  // namespace dbg

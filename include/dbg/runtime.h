@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// The process's own Dumper, configured from the environment, and free functions that forward to it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <atomic>
+#include <string_view>
+#include <utility>
+
+#include "dbg/dumper.h"
+#include "dbg/export.h"
+
+namespace dbg {
+
+namespace detail {
+/// 0: off, 1: on, 2: nobody asked yet, so the first call reads the environment out of line.
+extern DBG_API std::atomic<unsigned char> global_enabled;
+}  // namespace detail
+
+/// `Dumper::global().dump(...)`; one relaxed load and a branch while off.
+///
+/// The global Dumper reads `DUMPER_*` at its first use. A wrong value there never stops the program: it runs on with
+/// dumping off, and one line at level `error` says which variable, its value and what is accepted.
+/// Threads: safe to call from any thread.
+template <class Value>
+void dump(std::string_view name, const Value& value, TagList tags = {}, const DumpOptions& options = {}) {
+  if (detail::global_enabled.load(std::memory_order_relaxed) == 0) return;
+  Dumper::global().dump(name, value, tags, options);
+}
+
+/// `Dumper::global().dump_dict(...)`.
+template <class Dict>
+void dump_dict(std::string_view prefix, const Dict& dict, TagList tags = {}, const DumpOptions& options = {}) {
+  if (detail::global_enabled.load(std::memory_order_relaxed) == 0) return;
+  Dumper::global().dump_dict(prefix, dict, tags, options);
+}
+
+/// `Dumper::global().dump_model(...)`.
+template <class Model>
+DumpModelReport dump_model(Model&& model, const DumpModelOptions& options = {}) {
+  if (detail::global_enabled.load(std::memory_order_relaxed) == 0) return {};
+  return Dumper::global().dump_model(std::forward<Model>(model), options);
+}
+
+/// `Dumper::global().step()`.
+inline void step() {
+  if (detail::global_enabled.load(std::memory_order_relaxed) == 0) return;
+  Dumper::global().step();
+}
+
+}  // namespace dbg

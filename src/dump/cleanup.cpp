@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Removes old records by name and age.
+#include "dump/cleanup.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "dbg/error.h"
+#include "dump/record_name.h"
+
+namespace dbg {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::int64_t modified_ns(const fs::path& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return INT64_MAX;  // unknown counts as new
+  return std::int64_t{status.st_mtim.tv_sec} * 1000000000 + status.st_mtim.tv_nsec;
+}
+
+void clean_up_folder(const fs::path& folder, std::int64_t claimed_ns, CleanupReport& report) {
+  const std::string shown = folder.filename().string();
+  std::vector<fs::path> old_records;
+  bool holds_new_ones = false;
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  if (error) {
+    report.kept.push_back(fmt::format("{}: can't be listed ({})", shown, error.message()));
+    return;
+  }
+  for (const fs::directory_iterator end; entries != end; entries.increment(error)) {
+    const std::string name = entries->path().filename().string();
+    const bool is_ours = parse_record_name(name).has_value() || (name.starts_with(".dbg-") && name.ends_with(".tmp"));
+    if (!is_ours || !entries->is_regular_file(error) || entries->is_symlink(error)) {
+      report.kept.push_back(fmt::format("{}: holds '{}', which is no record", shown, name));
+      return;
+    }
+    if (modified_ns(entries->path()) < claimed_ns) {
+      old_records.push_back(entries->path());
+    } else {
+      holds_new_ones = true;
+    }
+    if (error) break;
+  }
+  for (const fs::path& record : old_records) {
+    if (fs::remove(record, error)) ++report.records_removed;
+    if (error) {
+      report.kept.push_back(
+          fmt::format("{}: '{}' can't be removed ({})", shown, record.filename().string(), error.message()));
+      return;
+    }
+  }
+  if (holds_new_ones) return;
+  // Fails when a peer wrote meanwhile, and then it must.
+  if (!old_records.empty() && fs::remove(folder, error) && !error) report.removed.push_back(shown);
+}
+
+}  // namespace
+
+CleanupReport clean_up_previous(const std::string& dir, const std::string& exp_name, std::int64_t claimed_ns) {
+  CleanupReport report;
+  std::error_code error;
+  fs::directory_iterator entries(dir, error);
+  if (error == std::errc::no_such_file_or_directory) return report;
+  if (error) throw IoError(fmt::format("can't list '{}': {}", dir, error.message()), error.value());
+  std::vector<fs::path> folders;
+  for (const auto& entry : entries) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("dump_") && name != exp_name) continue;
+    if (entry.is_directory(error) && !entry.is_symlink(error)) folders.push_back(entry.path());
+  }
+  for (const fs::path& folder : folders) clean_up_folder(folder, claimed_ns, report);
+  return report;
+}
+
+}  // namespace dbg

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// The Dumper's interface: thin, over dumper_impl.
+#include "dbg/dumper.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/log.h"
+#include "dbg/error.h"
+#include "dump/capture_sink.h"
+#include "dump/dumper_impl.h"
+
+namespace dbg {
+
+void PluginHandle::remove() noexcept {
+  if (!remove_) return;
+  try {
+    std::exchange(remove_, nullptr)();
+  } catch (...) {
+    // Only memory can fail here; the plugin then stays, which is what the caller had.
+  }
+}
+
+Dumper::Dumper(DumperConfig config) : Dumper(std::move(config), nullptr) {}
+
+Dumper::Dumper(DumperConfig config, std::atomic<unsigned char>* mirror)
+    : impl_(std::make_shared<detail::DumperImpl>(std::move(config), &enabled_, mirror)) {}
+
+Dumper::~Dumper() {
+  impl_->detach();
+}
+
+void Dumper::dump_enabled(std::string_view name, const detail::LazyValue& value, TagList tags,
+                          const DumpOptions& options) {
+  impl_->dump(name, value, tags, options);
+}
+
+void Dumper::dump_ivalue_dict(std::string_view prefix, const c10::IValue& dict, TagList tags,
+                              const DumpOptions& options) {
+  if (!dict.isGenericDict()) {
+    base::log(LogLevel::warning, "Dumper", "dump_dict '{}': expected a dict, got {}; use dump() for other values",
+              prefix, dict.tagKind());
+    return;
+  }
+  for (const auto& entry : dict.toGenericDict()) {
+    if (!entry.key().isString()) {
+      base::log(LogLevel::warning, "Dumper", "dump_dict '{}': a key is {}, not text; its entry is left out", prefix,
+                entry.key().tagKind());
+      continue;
+    }
+    const std::string name = std::string(prefix) + "_" + entry.key().toStringRef();
+    dump(name, entry.value(), tags, options);
+  }
+}
+
+DumpModelReport Dumper::dump_model_enabled(const detail::ModelView& model, const DumpModelOptions& options) {
+  return impl_->dump_model(model, options);
+}
+
+void Dumper::step_enabled() {
+  impl_->step();
+}
+
+void Dumper::set_ctx(TagList tags) {
+  impl_->set_context(Tags(tags));
+}
+
+CaptureScope Dumper::capture_output() {
+  auto state = std::make_shared<CaptureScope::State>();
+  state->participant = impl_->participant_state();
+  state->sink = std::make_shared<CaptureSink>();
+  state->participant->push_capture(state->sink);
+  return CaptureScope(std::move(state));
+}
+
+void Dumper::configure(DumperConfig config) {
+  impl_->configure(std::move(config));
+}
+
+void Dumper::configure(const std::vector<std::string>& key_values) {
+  impl_->configure(impl_->config().with_overrides(key_values));
+}
+
+void Dumper::reset() {
+  impl_->reset();
+}
+
+DumperState Dumper::state() const {
+  return impl_->state();
+}
+
+PluginHandle Dumper::add_plugin(std::shared_ptr<FrameworkPlugin> plugin) {
+  const std::uint64_t id = impl_->add_plugin(std::move(plugin));
+  PluginHandle handle;
+  handle.remove_ = [weak = std::weak_ptr<detail::DumperImpl>(impl_), id] {
+    if (const auto impl = weak.lock()) impl->remove_plugin(id);
+  };
+  return handle;
+}
+
+void Dumper::set_interceptor(ValueInterceptor interceptor) {
+  impl_->set_interceptor(std::move(interceptor));
+}
+
+ContextScope::ContextScope(Dumper& dumper, TagList tags) : dumper_(dumper) {
+  const auto before = dumper_.impl_->context();
+  for (const TagRef& tag : tags) {
+    const TagValue* outer = before ? before->find(tag.key) : nullptr;
+    outer_.emplace_back(std::string(tag.key), outer != nullptr ? *outer : TagValue());
+  }
+  dumper_.impl_->set_context(Tags(tags));
+}
+
+ContextScope::~ContextScope() {
+  try {
+    Tags outer;
+    for (auto& [key, value] : outer_) outer.set(key, std::move(value));
+    dumper_.impl_->set_context(outer);
+  } catch (...) {
+    base::log(LogLevel::error, "Dumper", "a ContextScope could not restore the outer context: out of memory");
+  }
+}
+
+}  // namespace dbg

@@ -1,0 +1,150 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// The Dumper's inside: settings, participants, and the way of one value from the call to the sink.
+#pragma once
+
+#include <c10/util/SmallVector.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fence.h"
+#include "dbg/dumper.h"
+#include "dump/exp_name.h"
+#include "dump/filter.h"
+#include "dump/grad_hooks.h"
+#include "dump/participant_state.h"
+#include "dump/plugin_list.h"
+#include "dump/sink.h"
+
+namespace dbg::detail {
+
+/// What a call sees of the configuration: immutable, replaced as a whole.
+struct Settings {
+  DumperConfig config;
+  Filter filter;
+  std::shared_ptr<const PluginList> plugins = std::make_shared<const PluginList>();
+  std::shared_ptr<const ValueInterceptor> interceptor;  // null: none
+};
+
+/// The pairs of one call: name, recompute_status, call tags, context. Borrows from the call and from `context`.
+struct CallPairs {
+  c10::SmallVector<RecordNamePair, 12> pairs;  // [0] name, [1] recompute_status
+  std::shared_ptr<const Tags> context;
+  std::vector<std::unique_ptr<std::string>> renamed;  // keys `user_<reserved>`
+};
+
+/// A call's tags, wherever they lie.
+using TagSpan = std::span<const TagRef>;
+
+/// Which record of a value this is, for the console line.
+enum class RecordKind { value, grad, parameter, parameter_grad };
+
+/// Why a call led to a record, or did not.
+enum class DumpOutcome { written, filtered, skipped, dropped, failed };
+
+/// What stays the same for all records of one call.
+struct DumpRequest {
+  std::string_view name;
+  bool save = true;
+  bool want_value = true;
+  bool want_current_grad = false;
+  bool want_future_grad = false;
+  RecordKind kind = RecordKind::value;
+  std::string_view dims;
+  std::string_view dims_grad;
+  std::string_view local_name;  // of a parameter that plugins renamed
+  const c10::IValue* extras = nullptr;
+  DumpModelReport* report = nullptr;
+};
+
+class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
+ public:
+  /// `enabled` and `mirror` (may be null) are the words that inline checks read; both outlive `detach()`.
+  DumperImpl(DumperConfig config, std::atomic<unsigned char>* enabled, std::atomic<unsigned char>* mirror);
+
+  /// Called when the Dumper goes: hooks that come later do nothing.
+  void detach() noexcept;
+
+  void dump(std::string_view name, const LazyValue& value, TagList tags, const DumpOptions& options);
+  DumpModelReport dump_model(const ModelView& model, const DumpModelOptions& options);
+  void step();
+  void set_context(const Tags& tags);
+  std::shared_ptr<const Tags> context();
+  std::shared_ptr<ParticipantState> participant_state();
+
+  void configure(DumperConfig config);
+  DumperConfig config() const;
+  void reset();
+  DumperState state();
+  std::uint64_t add_plugin(std::shared_ptr<FrameworkPlugin> plugin);
+  void remove_plugin(std::uint64_t id);
+  void set_interceptor(ValueInterceptor interceptor);
+
+  /// Writes the gradient of a tensor that was dumped at `capture`'s step. Called by autograd's threads; never throws
+  /// unless strict.
+  void write_future_grad(const GradCapture& capture, const at::Tensor& grad);
+
+ private:
+  std::shared_ptr<const Settings> settings() const;
+  bool refuse_in_forked_child();
+
+  DumpOutcome dump_value(const Settings& settings, const DumpRequest& request, const LazyValue& value, TagSpan tags);
+  DumpOutcome write_record_of(const Settings& settings, ParticipantState& state, const CallPairs& call,
+                              const DumpRequest& request, RecordKind kind, std::string_view name,
+                              const c10::IValue& value, std::int64_t step);
+  void intercept(const Settings& settings, const CallPairs& call, const DumpRequest& request, const c10::IValue& value,
+                 std::int64_t step);
+  CallPairs make_call_pairs(std::string_view name, std::string_view recompute_status, TagSpan tags,
+                            std::shared_ptr<const Tags> context);
+  bool passes_filter(const Settings& settings, const CallPairs& call, const ParticipantState& state);
+  PluginFaultHandler plugin_faults(const Settings& settings);
+
+  std::shared_ptr<RecordSink> file_sink(const Settings& settings, ParticipantState& state);
+  void claim_exp_name(const Settings& settings);
+  void clean_up(const Settings& settings, ParticipantState& state);
+  std::string folder_locked(const Settings& settings) const;
+
+  /// Counts a fault of the current exception, logs it at a limited rate, and rethrows it when strict.
+  void record_fault(const Settings& settings, std::string_view what, std::string_view name);
+  void count(DumpOutcome outcome, std::uint64_t number = 1) noexcept;
+  void publish_enabled(bool enabled) noexcept;
+
+  std::atomic<unsigned char>* enabled_;
+  std::atomic<unsigned char>* mirror_;
+  std::atomic<bool> detached_{false};
+  const unsigned fork_generation_;
+  ParticipantStates participants_;
+  GradHooks grad_hooks_;
+
+  mutable std::mutex settings_mutex_;
+  std::shared_ptr<const Settings> settings_;  // under settings_mutex_
+  std::uint64_t last_plugin_id_ = 0;          // under settings_mutex_
+
+  std::mutex sink_mutex_;
+  std::string exp_name_;              // under sink_mutex_: empty until claimed
+  std::int64_t claimed_ns_ = 0;       // under sink_mutex_
+  std::shared_ptr<RecordSink> sink_;  // under sink_mutex_: of sink_folder_
+  std::string sink_folder_;           // under sink_mutex_
+  bool sink_checksum_ = true;         // under sink_mutex_
+
+  std::atomic<std::uint64_t> outcomes_[5]{};
+  std::atomic<std::uint64_t> interceptions_{0};
+  std::atomic<std::uint64_t> plugin_faults_{0};
+  std::atomic<std::uint64_t> bytes_written_{0};
+  base::RepeatLimiter faults_;
+  base::RepeatLimiter skips_;
+  base::RepeatLimiter drops_;
+  std::atomic<bool> warned_reserved_{false};
+  std::atomic<bool> warned_duplicate_{false};
+  std::atomic<bool> warned_parallel_{false};
+};
+
+}  // namespace dbg::detail

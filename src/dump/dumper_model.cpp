@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// dump_model: every parameter of a model once, under its name in the whole model.
+#include <cxxabi.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <unordered_set>
+#include <utility>
+
+#include "base/log.h"
+#include "dbg/model_walk.h"
+#include "dump/dumper_impl.h"
+
+namespace dbg::detail {
+namespace {
+
+// One walk's parameters under the path that its module was given.
+struct NamedWalk {
+  ModelInfo info;
+  std::vector<NamedParameter> parameters;
+};
+
+// The walks of a model and its extra modules. A tensor met in an earlier walk is not repeated in a later one; names
+// that are tied within one walk all stay.
+std::vector<NamedWalk> walk_all(const ModelView& model, const DumpModelOptions& options) {
+  std::vector<NamedWalk> walks;
+  std::unordered_set<const void*> earlier;
+  const auto add = [&](WalkedModel walked, const std::string& path) {
+    NamedWalk walk;
+    walk.info.type_name = std::move(walked.type_name);
+    walk.info.prefix = path;
+    walk.info.model_chunk = options.model_chunk;
+    for (NamedParameter& parameter : walked.parameters) {
+      if (earlier.contains(parameter.tensor.unsafeGetTensorImpl())) continue;
+      std::string name = path.empty() ? std::move(parameter.name) : path + "." + parameter.name;
+      walk.info.parameter_names.push_back(name);
+      walk.parameters.push_back({std::move(name), std::move(parameter.tensor)});
+    }
+    for (const NamedParameter& parameter : walk.parameters) earlier.insert(parameter.tensor.unsafeGetTensorImpl());
+    walks.push_back(std::move(walk));
+  };
+  const auto walk_one = [&](const ModelView& view, const std::string& path) {
+    WalkedModel walked = view.walk();
+    if (walked.is_null) {
+      base::log(LogLevel::warning, "Dumper", "dump_model: {} is a null pointer; it is left out",
+                path.empty() ? "the model" : "the extra module '" + path + "'");
+      return;
+    }
+    add(std::move(walked), path);
+  };
+  walk_one(model, "");
+  for (const ExtraModule& extra : options.extra_modules) walk_one(extra.view(), extra.path());
+  return walks;
+}
+
+}  // namespace
+
+std::string readable_type_name(const std::type_info& type) {
+  int status = 0;
+  char* readable = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
+  std::string name = status == 0 && readable != nullptr ? readable : type.name();
+  std::free(readable);
+  return name;
+}
+
+DumpModelReport DumperImpl::dump_model(const ModelView& model, const DumpModelOptions& options) {
+  DumpModelReport report;
+  if (refuse_in_forked_child()) return report;
+  const auto now = settings();
+  if (!now->config.enable) return report;
+  std::vector<NamedWalk> walks;
+  try {
+    walks = walk_all(model, options);
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    count(DumpOutcome::failed);
+    record_fault(*now, "walking the model for", options.name_prefix);
+    return report;
+  }
+
+  std::vector<TagRef> tags;
+  tags.reserve(options.tags.size());
+  for (const auto& [key, value] : options.tags) tags.emplace_back(key, value.view());
+
+  for (const NamedWalk& walk : walks) {
+    for (const NamedParameter& parameter : walk.parameters) {
+      try {
+        ++report.seen;
+        const std::string child = parameter.name.substr(0, parameter.name.find('.'));
+        if (std::find(report.children.begin(), report.children.end(), child) == report.children.end()) {
+          report.children.push_back(child);
+        }
+        const std::string renamed =
+            now->plugins->transform_model_param_name(walk.info, parameter.name, plugin_faults(*now));
+        const std::string name = options.name_prefix + "__" + renamed;
+        DumpRequest request;
+        request.name = name;
+        request.save = options.save;
+        request.want_value = now->config.enable_model_value;
+        request.want_current_grad = now->config.enable_model_grad;
+        request.kind = RecordKind::parameter;
+        if (renamed != parameter.name) request.local_name = parameter.name;
+        request.report = &report;
+        const DumpOutcome outcome = dump_value(*now, request, LazyValue::of(parameter.tensor), tags);
+        if (outcome == DumpOutcome::written) ++report.written;
+        if (outcome == DumpOutcome::filtered) ++report.filtered;
+        if (outcome == DumpOutcome::failed) ++report.failed;
+      } catch (const abi::__forced_unwind&) {
+        throw;
+      } catch (...) {
+        count(DumpOutcome::failed);
+        ++report.failed;
+        record_fault(*now, "dump_model at", parameter.name);
+      }
+    }
+  }
+  return report;
+}
+
+}  // namespace dbg::detail

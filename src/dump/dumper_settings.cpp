@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Changing a Dumper while it runs, and asking it how it is.
+#include <utility>
+
+#include "base/log.h"
+#include "dbg/error.h"
+#include "dump/dumper_impl.h"
+
+namespace dbg::detail {
+
+std::shared_ptr<ParticipantState> DumperImpl::participant_state() {
+  return participants_.of(current_participant());
+}
+
+std::shared_ptr<const Tags> DumperImpl::context() {
+  return participant_state()->context();
+}
+
+void DumperImpl::set_context(const Tags& tags) {
+  if (refuse_in_forked_child()) return;
+  participant_state()->set_context(tags);
+}
+
+void DumperImpl::step() {
+  if (refuse_in_forked_child()) return;
+  const auto now = settings();
+  if (!now->config.enable) return;
+  try {
+    const std::int64_t step = participant_state()->next_step();
+    if (now->config.enable_output_console) base::log(LogLevel::info, "Dumper", "step={}", step);
+  } catch (...) {
+    record_fault(*now, "step", "");
+  }
+}
+
+DumperConfig DumperImpl::config() const {
+  return settings()->config;
+}
+
+void DumperImpl::configure(DumperConfig config) {
+  config.validate();
+  // Everything that can fail happens before anything changes.
+  auto fresh = std::make_shared<Settings>();
+  fresh->filter = config.filter ? Filter::parse(*config.filter) : Filter();
+  fresh->config = std::move(config);
+  const bool enable = fresh->config.enable;
+  const std::vector<std::string> missing = fresh->config.unavailable_parts();
+  {
+    const std::lock_guard lock(settings_mutex_);
+    fresh->plugins = settings_->plugins;
+    fresh->interceptor = settings_->interceptor;
+    settings_ = std::move(fresh);
+    if (!detached_.load(std::memory_order_acquire)) publish_enabled(enable);
+  }
+  if (!enable) return;
+  for (const std::string& part : missing) base::log(LogLevel::warning, "Dumper", "{}", part);
+}
+
+std::uint64_t DumperImpl::add_plugin(std::shared_ptr<FrameworkPlugin> plugin) {
+  if (!plugin) throw ConfigError("add_plugin: the plugin is null; pass one made by std::make_shared");
+  const std::lock_guard lock(settings_mutex_);
+  auto fresh = std::make_shared<Settings>(*settings_);
+  fresh->plugins = fresh->plugins->with(last_plugin_id_ + 1, std::move(plugin));
+  settings_ = std::move(fresh);
+  return ++last_plugin_id_;
+}
+
+void DumperImpl::remove_plugin(std::uint64_t id) {
+  std::shared_ptr<const Settings> before;  // a plugin's destructor is foreign code: not under the lock
+  const std::lock_guard lock(settings_mutex_);
+  auto fresh = std::make_shared<Settings>(*settings_);
+  fresh->plugins = fresh->plugins->without(id);
+  before = std::exchange(settings_, std::move(fresh));
+}
+
+void DumperImpl::set_interceptor(ValueInterceptor interceptor) {
+  std::shared_ptr<const Settings> before;
+  auto held = interceptor ? std::make_shared<const ValueInterceptor>(std::move(interceptor)) : nullptr;
+  const std::lock_guard lock(settings_mutex_);
+  auto fresh = std::make_shared<Settings>(*settings_);
+  fresh->interceptor = std::move(held);
+  before = std::exchange(settings_, std::move(fresh));
+}
+
+void DumperImpl::reset() {
+  participant_state()->reset();
+}
+
+DumperState DumperImpl::state() {
+  DumperState result;
+  result.config = config();
+  const auto participant = participant_state();
+  result.step = participant->step();
+  result.dump_index = participant->dump_index();
+  {
+    const std::lock_guard lock(sink_mutex_);
+    result.exp_name = result.config.exp_name.value_or(exp_name_);
+  }
+  const auto outcome = [this](DumpOutcome which) {
+    return outcomes_[static_cast<std::size_t>(which)].load(std::memory_order_relaxed);
+  };
+  result.counters.written = outcome(DumpOutcome::written);
+  result.counters.filtered = outcome(DumpOutcome::filtered);
+  result.counters.skipped = outcome(DumpOutcome::skipped);
+  result.counters.dropped = outcome(DumpOutcome::dropped);
+  result.counters.failed = outcome(DumpOutcome::failed);
+  result.counters.interceptions = interceptions_.load(std::memory_order_relaxed);
+  result.counters.plugin_faults = plugin_faults_.load(std::memory_order_relaxed);
+  result.counters.bytes_written = bytes_written_.load(std::memory_order_relaxed);
+  return result;
+}
+
+}  // namespace dbg::detail

@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// The experiment's name when nobody gave one: whoever comes first proposes it, the others of the same launch take it,
+// and nobody waits.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "dbg/participant.h"
+
+namespace dbg {
+
+/// `dump_` + UTC `YYYYmmdd_HHMMSS` + `_` + 3 digits of milliseconds + 3 digits of `random`.
+std::string propose_exp_name(std::chrono::system_clock::time_point now, std::uint32_t random);
+
+/// The name that a launch uses, and when it was claimed (nanoseconds since the epoch, by the file system's clock where
+/// a file holds the claim): what is older belongs to an earlier run.
+struct ExpNameClaim {
+  std::string exp_name;
+  std::int64_t claimed_ns = 0;
+};
+
+/// Agrees on one name per launch.
+class ExpNameBoard {
+ public:
+  virtual ~ExpNameBoard() = default;
+  /// Claims `proposal`, or learns what was claimed before. Never waits for a peer. Throws: IoError.
+  virtual ExpNameClaim claim(const std::string& proposal) = 0;
+};
+
+/// The board as files in `dir/.dbg_exp_names/`, created exclusively.
+///
+/// A claim is `<key>.<n>`; its text is the name, then who claimed it: host, boot, pid and start time of the process and
+/// of its parent. Each rank that takes part leaves `<key>.<n>.rank<R>`. A claim is of an earlier launch, and `n + 1` is
+/// tried, when our rank's place in it is another process's, or when its claimant ran on this host, is gone, and had
+/// another parent.
+/// Threads: one thread at a time.
+class FileExpNameBoard : public ExpNameBoard {
+ public:
+  /// `key`: what one launch shares (`launch_key()`).
+  FileExpNameBoard(std::string dir, std::string key, int rank);
+  ExpNameClaim claim(const std::string& proposal) override;
+
+ private:
+  std::string folder_;
+  std::string key_;
+  int rank_;
+};
+
+/// A board for a participant that is alone in its launch: every proposal wins.
+class LocalExpNameBoard : public ExpNameBoard {
+ public:
+  ExpNameClaim claim(const std::string& proposal) override;
+};
+
+/// What one launch shares: torchelastic's run id and restart count with the master's address and port, else the parent
+/// process with its start time. Made of letters, digits and `_`.
+std::string launch_key();
+
+/// Whether the environment says that this launch spans several nodes, whose clocks and file systems may differ.
+bool launch_spans_nodes();
+
+}  // namespace dbg

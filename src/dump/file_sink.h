@@ -1,0 +1,23 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Records as files in one folder, each written whole before the call returns.
+#pragma once
+
+#include <string>
+
+#include "dump/sink.h"
+
+namespace dbg {
+
+/// Writes into `folder`, which it makes (0700) when the first record comes, and again when somebody removed it.
+class FileSink final : public RecordSink {
+ public:
+  FileSink(std::string folder, bool checksum);
+  SinkOutcome write(const RecordDraft& draft) override;
+
+ private:
+  std::string folder_;
+  bool checksum_;
+};
+
+}  // namespace dbg

@@ -1,0 +1,27 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Counts forks by a handler that the C library runs in the child.
+#include "dump/fork_generation.h"
+
+#include <pthread.h>
+
+#include <atomic>
+
+namespace dbg {
+namespace {
+
+std::atomic<unsigned> generation{0};
+
+void in_child() {
+  generation.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+unsigned fork_generation() noexcept {
+  static const int registered = ::pthread_atfork(nullptr, nullptr, &in_child);
+  (void)registered;  // fails only without memory; a child then dumps like its parent
+  return generation.load(std::memory_order_relaxed);
+}
+
+}  // namespace dbg

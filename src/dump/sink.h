@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Where records go: a draft names and holds one record, a sink keeps it. The file sink is synchronous; an asynchronous,
+// bounded one fits behind the same interface.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dbg/dump_record.h"
+#include "dump/record_name.h"
+
+namespace dbg {
+
+/// One record on its way to a sink. Borrows keys and text for the call; the value is shared, not copied.
+struct RecordDraft {
+  /// step, rank, dump_index, name, then the rest in the file name's order.
+  std::vector<RecordNamePair> pairs;
+  /// What the meta holds beyond the pairs, in order.
+  std::vector<std::pair<std::string, c10::IValue>> extra_meta;
+  c10::IValue value;
+
+  static constexpr std::size_t kDumpIndexAt = 2;
+  static constexpr std::size_t kNameAt = 3;
+
+  std::string file_name() const { return format_record_name(pairs); }
+  /// The record with its meta built; shares the value's tensors.
+  DumpRecord record() const;
+};
+
+/// What a sink did with a draft.
+struct SinkOutcome {
+  bool taken = false;       ///< nothing was written: another record has this name; take the next dump_index
+  std::uint64_t bytes = 0;  ///< size of what was written
+};
+
+/// Keeps records. Threads: safe to call from any thread.
+class RecordSink {
+ public:
+  virtual ~RecordSink() = default;
+  /// Keeps a record, whole or not at all. Throws: IoError with the system's cause; nothing half-written stays.
+  virtual SinkOutcome write(const RecordDraft& draft) = 0;
+};
+
+/// A tag as what Python reads back.
+c10::IValue to_ivalue(TagView value);
+
+/// Copies a value with everything in it: tensors are detached and cloned, containers rebuilt.
+c10::IValue deep_copy(const c10::IValue& value);
+
+}  // namespace dbg

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Asks CUDA through torch's device interface and the runtime that the process has already loaded, so that a CPU-only
+// program needs neither at link time.
+#include "dump/stream_capture.h"
+
+#include <ATen/Context.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <dlfcn.h>
+
+#include <atomic>
+#include <concepts>
+
+namespace dbg {
+namespace {
+
+using IsCapturing = int (*)(void* stream, int* status);  // cudaError_t cudaStreamIsCapturing(cudaStream_t, status*)
+
+// The stream's CUDA handle. torch before 2.10 has no virtual for it; there CUDAStream::stream() is asked, a member of
+// a class that holds nothing but the c10::Stream.
+template <class Impl>
+void* native_handle(const Impl& impl, c10::Stream stream) {
+  if constexpr (requires {
+                  { impl.getStreamNativeHandle(stream) } -> std::same_as<void*>;
+                }) {
+    return impl.getStreamNativeHandle(stream);
+  } else {
+    using StreamOf = void* (*)(const c10::Stream*);
+    static const auto stream_of = reinterpret_cast<StreamOf>(dlsym(RTLD_DEFAULT, "_ZNK3c104cuda10CUDAStream6streamEv"));
+    return stream_of != nullptr ? stream_of(&stream) : nullptr;
+  }
+}
+
+IsCapturing find_runtime() noexcept {
+  constexpr const char* kSymbol = "cudaStreamIsCapturing";
+  if (void* found = dlsym(RTLD_DEFAULT, kSymbol)) return reinterpret_cast<IsCapturing>(found);
+  for (const char* library : {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}) {
+    // Python loads its libraries privately; NOLOAD finds only what is there already. The handle is kept for good.
+    if (void* handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD)) {
+      if (void* found = dlsym(handle, kSymbol)) return reinterpret_cast<IsCapturing>(found);
+    }
+  }
+  return nullptr;
+}
+
+bool ask_cuda() noexcept {
+  try {
+    if (!c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA)) return false;
+    const auto* impl = c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
+    const c10::Device device = impl->getDevice();
+    if (!at::globalContext().getAcceleratorHooksInterface(c10::DeviceType::CUDA).hasPrimaryContext(device.index())) {
+      return false;  // CUDA was not used yet: nothing can be capturing, and asking would initialise it
+    }
+    void* stream = native_handle(*impl, impl->getStream(device));
+    if (stream == nullptr) return false;  // the default stream can't capture
+    static const IsCapturing is_capturing = find_runtime();
+    int status = 0;
+    return is_capturing != nullptr && is_capturing(stream, &status) == 0 && status != 0;
+  } catch (...) {
+    return false;
+  }
+}
+
+std::atomic<StreamCaptureProbe> current_probe{&ask_cuda};
+
+}  // namespace
+
+bool is_stream_capturing() noexcept {
+  return current_probe.load(std::memory_order_relaxed)();
+}
+
+void set_stream_capture_probe(StreamCaptureProbe probe) noexcept {
+  current_probe.store(probe != nullptr ? probe : &ask_cuda, std::memory_order_relaxed);
+}
+
+}  // namespace dbg

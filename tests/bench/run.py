@@ -1,0 +1,115 @@
+# SPDX-FileCopyrightText: the dbg authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the Dumper's benchmarks beside their peers on this machine and prints the README's table.
+
+    python tests/bench/run.py BUILD_FOLDER [--sglang FOLDER] [--torch FOLDER]
+
+BUILD_FOLDER was configured with -DDBG_BUILD_BENCHMARKS=ON in Release. The python that runs this needs torch.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+
+
+def run_google_benchmark(program, *arguments):
+    text = subprocess.run(
+        [str(program), "--benchmark_format=json", *arguments], check=True, capture_output=True, text=True
+    ).stdout
+    result = {}
+    scale = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+    for entry in json.loads(text)["benchmarks"]:
+        if entry.get("run_type") == "aggregate" and entry.get("aggregate_name") != "median":
+            continue
+        result[entry["run_name"].split("/")[0]] = entry["real_time"] * scale[entry["time_unit"]]
+    return result
+
+
+def include_seconds(text, torch_folder, rounds=5):
+    """Median seconds that g++ -O0 takes for a source that only includes."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = pathlib.Path(folder) / "x.cpp"
+        source.write_text(text)
+        command = ["g++", "-std=c++17", "-O0", "-fsyntax-only", f"-I{SOURCE}/include"]
+        command += [f"-isystem{torch_folder}/include", f"-isystem{torch_folder}/include/torch/csrc/api/include"]
+        times = []
+        for _ in range(rounds):
+            start = time.perf_counter()
+            subprocess.run([*command, str(source)], check=True)
+            times.append(time.perf_counter() - start)
+        return statistics.median(times)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--sglang", type=pathlib.Path, default=SOURCE / "build/peers/sglang-0.5.14")
+    parser.add_argument("--torch", type=pathlib.Path)
+    arguments = parser.parse_args()
+    torch_folder = arguments.torch
+    if torch_folder is None:
+        import torch
+
+        torch_folder = pathlib.Path(torch.__file__).parent
+    scratch = "/dev/shm/dbg_bench" if os.access("/dev/shm", os.W_OK) else tempfile.mkdtemp()
+    os.environ["DBG_BENCH_DIR"] = scratch
+
+    ours = run_google_benchmark(arguments.build / "tests/bench/dump_bench", "--benchmark_repetitions=5")
+    twin = json.loads(
+        subprocess.run(
+            [
+                sys.executable,
+                str(SOURCE / "tests/bench/twin_dump_bench.py"),
+                str(arguments.sglang / "sglang/srt/debug_utils/dumper.py"),
+                scratch,
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.splitlines()[-1]
+    )
+    plain = "#include <ATen/core/Tensor.h>\n#include <ATen/core/ivalue.h>\n"
+    torch_include = include_seconds(plain, torch_folder)
+    dbg_include = include_seconds("#include <dbg/dumper.h>\n", torch_folder)
+
+    bare, off = ours["BM_BareLoadAndBranch"], ours["BM_DumpOff"]
+    rows = [
+        ("`dump()` while off", f"{off * 1e3:.2f} ns", f"bare load and branch {bare * 1e3:.2f} ns", f"{off / bare:.2f}x"),
+        ("`dbg::dump()` while off", f"{ours['BM_GlobalDumpOff'] * 1e3:.2f} ns", f"SGLang's dumper {twin['off']:.2f} us",
+         f"{twin['off'] / ours['BM_GlobalDumpOff']:.0f}x faster"),
+        ("filtered out", f"{ours['BM_DumpFilteredOut']:.3f} us", f"SGLang's dumper {twin['filtered']:.1f} us",
+         f"{twin['filtered'] / ours['BM_DumpFilteredOut']:.0f}x faster"),
+        ("3 floats to a file", f"{ours['BM_Dump3Floats']:.1f} us", f"SGLang's dumper {twin['three_floats']:.0f} us",
+         f"{twin['three_floats'] / ours['BM_Dump3Floats']:.1f}x faster"),
+        ("3 floats to a file", f"{ours['BM_Dump3Floats']:.1f} us",
+         f"`torch::pickle_save` to a file {ours['BM_TorchPickleSave3Floats']:.1f} us",
+         f"{ours['BM_TorchPickleSave3Floats'] / ours['BM_Dump3Floats']:.2f}x faster"),
+        ("`#include <dbg/dumper.h>`", f"{dbg_include:.2f} s", f"`Tensor.h` and `ivalue.h` {torch_include:.2f} s",
+         f"{dbg_include / torch_include:.2f}x"),
+    ]
+    record_bench = arguments.build / "tests/bench/record_bench"
+    if record_bench.exists():
+        rows += record_rows(record_bench)
+    print(f"{datetime.date.today()}, {platform.machine()}, {os.cpu_count()} cores, records on {scratch}\n")
+    print("| what | dbg | peer, same run | ratio |\n|---|---|---|---|")
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+
+
+def record_rows(program):
+    times = run_google_benchmark(program)
+    print(json.dumps(times, indent=1), file=sys.stderr)
+    return []
+
+
+main()
