@@ -11,6 +11,10 @@
 
 namespace dbg {
 
+namespace filter {
+struct Program;
+}
+
 /// Where a filter's names get their values from, without anything being built for it.
 class TagLookup {
  public:
@@ -49,8 +53,7 @@ class Filter {
   bool matches_everything() const noexcept { return program_ == nullptr; }
 
  private:
-  struct Program;
-  std::shared_ptr<const Program> program_;
+  std::shared_ptr<const filter::Program> program_;
 };
 
 }  // namespace dbg
