@@ -205,9 +205,14 @@ class DBG_API Dumper {
   /// None); or a callable that returns one of these, evaluated once, and only after the filter let the dump through.
   /// With `enable_grad`, a tensor that requires grad is also recorded as `grad__<name>` when its gradient arrives.
   template <class Value>
-  void dump(std::string_view name, const Value& value, TagList tags = {}, const DumpOptions& options = {}) {
+  void dump(std::string_view name, const Value& value, TagList tags = {}) {
     if (enabled_.load(std::memory_order_relaxed) == 0) return;
-    dump_enabled(name, detail::LazyValue::of(value), tags, options);
+    dump_enabled(name, detail::LazyValue::of(value), tags, nullptr);
+  }
+  template <class Value>
+  void dump(std::string_view name, const Value& value, TagList tags, const DumpOptions& options) {
+    if (enabled_.load(std::memory_order_relaxed) == 0) return;
+    dump_enabled(name, detail::LazyValue::of(value), tags, &options);
   }
 
   /// Records each entry of `dict` as `<prefix>_<key>`. `dict`: a range of pairs or of items with key() and value(), or
@@ -275,7 +280,8 @@ class DBG_API Dumper {
   friend class ContextScope;
 
   Dumper(DumperConfig config, std::atomic<unsigned char>* mirror);
-  void dump_enabled(std::string_view name, const detail::LazyValue& value, TagList tags, const DumpOptions& options);
+  // `options` null: the defaults. Built only here, since a default argument would cost calls that are off.
+  void dump_enabled(std::string_view name, const detail::LazyValue& value, TagList tags, const DumpOptions* options);
   void dump_ivalue_dict(std::string_view prefix, const c10::IValue& dict, TagList tags, const DumpOptions& options);
   DumpModelReport dump_model_enabled(const detail::ModelView& model, const DumpModelOptions& options);
   void step_enabled();

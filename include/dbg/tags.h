@@ -51,7 +51,7 @@ class TagView {
   template <class T, std::enable_if_t<std::is_convertible_v<const T&, std::string_view> &&
                                           !std::is_same_v<std::decay_t<T>, std::nullptr_t>,
                                       int> = 0>
-  constexpr TagView(const T& value) noexcept : kind_(TagKind::text), text_(view_of(value)) {}
+  constexpr TagView(const T& value) noexcept : TagView(TextMark{}, view_of(value)) {}
 
   constexpr TagKind kind() const noexcept { return kind_; }
   constexpr bool is_none() const noexcept { return kind_ == TagKind::none; }
@@ -60,29 +60,32 @@ class TagView {
   constexpr bool boolean() const noexcept { return boolean_; }
   constexpr std::int64_t integer() const noexcept { return integer_; }
   constexpr double real() const noexcept { return real_; }
-  constexpr std::string_view text() const noexcept { return {text_.data, text_.size}; }
+  constexpr std::string_view text() const noexcept { return {text_, text_bytes_}; }
 
  private:
-  struct Text {
-    const char* data;
-    std::size_t size;
-  };
+  struct TextMark {};
   template <class T>
-  static constexpr Text view_of(const T& value) noexcept {
+  static constexpr std::string_view view_of(const T& value) noexcept {
     if constexpr (std::is_convertible_v<const T&, const char*>) {
       const char* pointer = value;
       if (pointer == nullptr) return {"", 0};
     }
-    const std::string_view view = value;
-    return {view.data(), view.size()};
+    return value;
   }
+  constexpr TagView(TextMark, std::string_view text) noexcept
+      : kind_(TagKind::text),
+        text_bytes_(text.size() < kLongestText ? static_cast<std::uint32_t>(text.size()) : kLongestText),
+        text_(text.data()) {}
 
+  // 16 bytes in all: a call that is off still stores its tags' views, and pays for each word. Text ends at 4 GiB.
+  static constexpr std::uint32_t kLongestText = std::numeric_limits<std::uint32_t>::max();
   TagKind kind_ = TagKind::none;
+  std::uint32_t text_bytes_ = 0;
   union {
     bool boolean_;
     std::int64_t integer_;
     double real_;
-    Text text_;
+    const char* text_;
   };
 };
 

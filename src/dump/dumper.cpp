@@ -33,8 +33,8 @@ Dumper::~Dumper() {
 }
 
 void Dumper::dump_enabled(std::string_view name, const detail::LazyValue& value, TagList tags,
-                          const DumpOptions& options) {
-  impl_->dump(name, value, tags, options);
+                          const DumpOptions* options) {
+  impl_->dump(name, value, tags, options != nullptr ? *options : DumpOptions());
 }
 
 void Dumper::dump_ivalue_dict(std::string_view prefix, const c10::IValue& dict, TagList tags,
