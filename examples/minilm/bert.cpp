@@ -10,8 +10,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "dbg/runtime.h"
 #include "dbg/safetensors.h"
-#include "dump_point.h"
 
 namespace minilm {
 namespace {
@@ -54,9 +54,9 @@ at::Tensor EmbeddingsImpl::forward(const at::Tensor& input_ids) {
   const at::Tensor positions = at::arange(input_ids.size(1), input_ids.options()).unsqueeze(0);
   at::Tensor sum = word_embeddings_(input_ids) + token_type_embeddings_(at::zeros_like(input_ids));
   sum = sum + position_embeddings_(positions);
-  dump_point("embeddings_sum", sum);
+  dbg::dump("embeddings_sum", sum);
   const at::Tensor out = norm_(sum);
-  dump_point("embeddings", out);
+  dbg::dump("embeddings", out);
   return out;
 }
 
@@ -75,21 +75,21 @@ at::Tensor SelfAttentionImpl::forward(const at::Tensor& hidden, const at::Tensor
   const auto by_head = [&](const at::Tensor& x) { return x.view({batch, seq, num_heads_, head_size}).transpose(1, 2); };
 
   const at::Tensor q = query_(hidden);
-  dump_point("attn_q", q, {{"layer_id", layer_id_}});
+  dbg::dump("attn_q", q, {{"layer_id", layer_id_}});
   const at::Tensor k = key_(hidden);
-  dump_point("attn_k", k, {{"layer_id", layer_id_}});
+  dbg::dump("attn_k", k, {{"layer_id", layer_id_}});
   const at::Tensor v = value_(hidden);
-  dump_point("attn_v", v, {{"layer_id", layer_id_}});
+  dbg::dump("attn_v", v, {{"layer_id", layer_id_}});
 
   at::Tensor scores = at::matmul(by_head(q), by_head(k).transpose(2, 3)) * (1.0 / std::sqrt(double(head_size)));
   // Before the mask: its lowest floats would drown every other value of the record.
-  dump_point("attn_scores", scores, {{"layer_id", layer_id_}});
+  dbg::dump("attn_scores", scores, {{"layer_id", layer_id_}});
   if (mask.defined() && !ignores_mask_) scores = scores + mask;
   const at::Tensor probs = at::softmax(scores, -1);
-  dump_point("attn_probs", probs, {{"layer_id", layer_id_}});
+  dbg::dump("attn_probs", probs, {{"layer_id", layer_id_}});
 
   const at::Tensor context = at::matmul(probs, by_head(v)).transpose(1, 2).reshape({batch, seq, hidden.size(2)});
-  dump_point("attn_context", context, {{"layer_id", layer_id_}});
+  dbg::dump("attn_context", context, {{"layer_id", layer_id_}});
   return context;
 }
 
@@ -103,9 +103,9 @@ ResidualImpl::ResidualImpl(const ModelConfig& config, std::int64_t in_size, std:
 
 at::Tensor ResidualImpl::forward(const at::Tensor& hidden, const at::Tensor& residual) {
   const at::Tensor projected = dense_(hidden);
-  dump_point(linear_name_, projected, {{"layer_id", layer_id_}});
+  dbg::dump(linear_name_, projected, {{"layer_id", layer_id_}});
   const at::Tensor out = norm_(projected + residual);
-  dump_point(norm_name_, out, {{"layer_id", layer_id_}});
+  dbg::dump(norm_name_, out, {{"layer_id", layer_id_}});
   return out;
 }
 
@@ -125,9 +125,9 @@ IntermediateImpl::IntermediateImpl(const ModelConfig& config, std::int64_t layer
 
 at::Tensor IntermediateImpl::forward(const at::Tensor& hidden) {
   const at::Tensor up = dense_(hidden);
-  dump_point("ffn_up", up, {{"layer_id", layer_id_}});
+  dbg::dump("ffn_up", up, {{"layer_id", layer_id_}});
   const at::Tensor act = at::gelu(up, gelu_form_);
-  dump_point("ffn_act", act, {{"layer_id", layer_id_}});
+  dbg::dump("ffn_act", act, {{"layer_id", layer_id_}});
   return act;
 }
 
@@ -187,12 +187,12 @@ void BertImpl::load_weights(const std::string& path) {
 
 at::Tensor BertImpl::forward(const Batch& batch) {
   const torch::NoGradGuard no_grad;
-  dump_point("input_ids", batch.input_ids);
+  dbg::dump("input_ids", batch.input_ids);
   const at::Tensor hidden = encoder_(embeddings_(batch.input_ids), additive_mask(batch.attention_mask));
   const at::Tensor pooled = mean_pool(hidden, batch.attention_mask);
-  dump_point("pooled", pooled);
+  dbg::dump("pooled", pooled);
   const at::Tensor embedding = pooled / pooled.norm(2, {1}, /*keepdim=*/true).clamp_min(1e-12);
-  dump_point("embedding", embedding);
+  dbg::dump("embedding", embedding);
   return embedding;
 }
 

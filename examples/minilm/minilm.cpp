@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "bert.h"
-#include "dump_point.h"
+#include "dbg/runtime.h"
 #include "fault.h"
 #include "model_config.h"
 #include "wordpiece.h"
@@ -124,7 +124,7 @@ void run(const Options& options) {
   std::vector<at::Tensor> embeddings;
   for (const auto& batch : batches) {
     embeddings.push_back(model(batch));
-    minilm::end_step();
+    dbg::step();
   }
 
   std::cout << "all-MiniLM-L6-v2: " << sentences.size() << " sentences in " << batches.size() << " batches, "

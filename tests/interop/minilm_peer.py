@@ -50,3 +50,30 @@ def load_tokenizer():
 
 def tokenize(tokenizer, lines):
     return tokenizer(lines, truncation=True, max_length=MAX_LENGTH)["input_ids"]
+
+
+def dumping(folder, name):
+    """The environment that makes a run write its records into `folder`/`name`."""
+    return {
+        "DUMPER_ENABLE": "1",
+        "DUMPER_DIR": str(folder),
+        "DUMPER_EXP_NAME": name,
+        "DUMPER_ENABLE_OUTPUT_CONSOLE": "0",
+    }
+
+
+def run_twin(folder, name, arguments):
+    """Starts minilm_twin.py, whose records SGLang's own dumper writes into `folder`/`name`."""
+    return subprocess.Popen(
+        [sys.executable, SOURCE / "tests/interop/minilm_twin.py", *map(str, arguments)],
+        env={**os.environ, **dumping(folder, name), "PYTHONPATH": os.environ["DBG_TEST_SGLANG_DIR"]},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def wait_for(*processes):
+    for process in processes:
+        output = process.communicate()[0].decode()
+        if process.returncode != 0:
+            raise AssertionError(f"{process.args} ended with {process.returncode}: {output}")
