@@ -8,9 +8,13 @@
 #   1. LIBTORCH_ROOT, a CMake or environment variable: the folder that holds include/ and lib/
 #   2. a target `torch_cpu` of the parent project (its find_package(Torch))
 #   3. CMAKE_PREFIX_PATH, also when it is `torch.utils.cmake_prefix_path`
-#   4. the `torch` package of the python3 on PATH
-#   5. the virtual environment that cmake/bootstrap.sh keeps in the build folder
+#   4. DBG_LIBTORCH_HINT: for an installed dbg, the folder it was built with
+#   5. the `torch` package of the python3 on PATH
+#   6. the virtual environment that cmake/bootstrap.sh keeps in the build folder
 # The last two are passed over when older than the wanted version.
+#
+# A project that finds two different libtorch, one here and one by its own find_package(Torch) before or after, is refused:
+# both would be loaded into one process.
 #
 # Sets Libtorch_FOUND, Libtorch_ROOT, Libtorch_VERSION, Libtorch_INCLUDE_DIR, Libtorch_HAS_CUDA, Libtorch_CXX11_ABI.
 
@@ -33,7 +37,7 @@ function(_dbg_libtorch_version root out)
   endforeach()
 endfunction()
 
-# Appends the folder of the torch package that `python` would import; importing it is not needed and would take seconds.
+# Sets `out` to the folder of the torch package that `python` would import; importing it would take seconds.
 function(_dbg_libtorch_of_python python out)
   execute_process(
     COMMAND "${python}" -c
@@ -41,6 +45,33 @@ function(_dbg_libtorch_of_python python out)
     WORKING_DIRECTORY / # python looks in the current folder first
     OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   set(${out} "${folder}" PARENT_SCOPE)
+endfunction()
+
+# Sets `out` to the folder of the libtorch that the project itself has found; empty when it has not.
+function(_dbg_libtorch_of_parent out)
+  set(${out} "" PARENT_SCOPE)
+  if(TARGET torch_cpu)
+    foreach(property IN ITEMS IMPORTED_LOCATION IMPORTED_LOCATION_RELEASE IMPORTED_LOCATION_NOCONFIG)
+      get_target_property(location torch_cpu ${property})
+      if(location)
+        get_filename_component(root "${location}/../.." REALPATH)
+        set(${out} "${root}" PARENT_SCOPE)
+        return()
+      endif()
+    endforeach()
+  endif()
+endfunction()
+
+# Ends the configuration when the project itself has found another libtorch than dbg.
+function(_dbg_refuse_two_libtorch)
+  _dbg_libtorch_of_parent(theirs)
+  get_target_property(ours dbg::libtorch INTERFACE_DBG_ROOT)
+  if(theirs AND NOT theirs STREQUAL ours)
+    _dbg_libtorch_version("${theirs}" version)
+    get_target_property(our_version dbg::libtorch INTERFACE_DBG_VERSION)
+    message(FATAL_ERROR "dbg uses libtorch ${our_version} in ${ours}, and this project's find_package(Torch) found "
+                        "${version} in ${theirs}; set LIBTORCH_ROOT or Torch_DIR so that both are the same.")
+  endif()
 endfunction()
 
 function(_dbg_find_libtorch_root out_root out_version)
@@ -61,17 +92,7 @@ function(_dbg_find_libtorch_root out_root out_version)
     return()
   endif()
 
-  set(candidates "")
-  if(TARGET torch_cpu)
-    get_target_property(location torch_cpu IMPORTED_LOCATION)
-    if(NOT location)
-      get_target_property(location torch_cpu IMPORTED_LOCATION_RELEASE)
-    endif()
-    if(location)
-      get_filename_component(folder "${location}" DIRECTORY)
-      list(APPEND candidates "${folder}/..")
-    endif()
-  endif()
+  _dbg_libtorch_of_parent(candidates)
   set(prefixes ${CMAKE_PREFIX_PATH})
   if(DEFINED ENV{CMAKE_PREFIX_PATH})
     string(REPLACE ":" ";" from_env "$ENV{CMAKE_PREFIX_PATH}")
@@ -80,6 +101,7 @@ function(_dbg_find_libtorch_root out_root out_version)
   foreach(prefix IN LISTS prefixes)
     list(APPEND candidates "${prefix}" "${prefix}/../..")
   endforeach()
+  list(APPEND candidates ${DBG_LIBTORCH_HINT})
   foreach(candidate IN LISTS candidates)
     get_filename_component(candidate "${candidate}" REALPATH)
     _dbg_libtorch_version("${candidate}" version)
@@ -124,17 +146,12 @@ if(NOT TARGET dbg::libtorch)
       message(FATAL_ERROR "dbg needs libtorch ${Libtorch_FIND_VERSION} or newer and found ${Libtorch_VERSION} in "
                           "${Libtorch_ROOT}.")
     endif()
-    set(Libtorch_INCLUDE_DIR "${Libtorch_ROOT}/include")
     # A library of the old string ABI has no symbol with this namespace in it.
     file(STRINGS "${Libtorch_ROOT}/lib/libc10.so" _dbg_cxx11 LIMIT_COUNT 1 REGEX "__cxx11")
     if(_dbg_cxx11)
-      set(Libtorch_CXX11_ABI 1)
+      set(_dbg_cxx11_abi 1)
     else()
-      set(Libtorch_CXX11_ABI 0)
-    endif()
-    set(Libtorch_HAS_CUDA OFF)
-    if(EXISTS "${Libtorch_ROOT}/lib/libtorch_cuda.so")
-      set(Libtorch_HAS_CUDA ON)
+      set(_dbg_cxx11_abi 0)
     endif()
 
     add_library(dbg::c10 SHARED IMPORTED GLOBAL)
@@ -142,14 +159,31 @@ if(NOT TARGET dbg::libtorch)
     add_library(dbg::torch_cpu SHARED IMPORTED GLOBAL)
     set_target_properties(dbg::torch_cpu PROPERTIES IMPORTED_LOCATION "${Libtorch_ROOT}/lib/libtorch_cpu.so")
     add_library(dbg::libtorch INTERFACE IMPORTED GLOBAL)
-    target_include_directories(dbg::libtorch SYSTEM INTERFACE "${Libtorch_INCLUDE_DIR}"
-                                                              "${Libtorch_INCLUDE_DIR}/torch/csrc/api/include")
-    target_compile_definitions(dbg::libtorch INTERFACE "_GLIBCXX_USE_CXX11_ABI=${Libtorch_CXX11_ABI}")
+    set_target_properties(
+      dbg::libtorch PROPERTIES INTERFACE_DBG_ROOT "${Libtorch_ROOT}" INTERFACE_DBG_VERSION "${Libtorch_VERSION}"
+                               INTERFACE_DBG_CXX11_ABI "${_dbg_cxx11_abi}")
+    target_include_directories(dbg::libtorch SYSTEM INTERFACE "${Libtorch_ROOT}/include"
+                                                              "${Libtorch_ROOT}/include/torch/csrc/api/include")
+    target_compile_definitions(dbg::libtorch INTERFACE "_GLIBCXX_USE_CXX11_ABI=${_dbg_cxx11_abi}")
     target_link_libraries(dbg::libtorch INTERFACE dbg::torch_cpu dbg::c10)
     # A CUDA wheel's libtorch_cpu.so wants libcudart and libcupti, which its own RPATH finds when the program starts.
     target_link_options(dbg::libtorch INTERFACE "LINKER:--unresolved-symbols=ignore-in-shared-libs")
     message(STATUS "libtorch ${Libtorch_VERSION}: ${Libtorch_ROOT}")
   endif()
+endif()
+
+if(TARGET dbg::libtorch)
+  # Kept on the target, since a second directory that looks for libtorch has none of the variables.
+  get_target_property(Libtorch_ROOT dbg::libtorch INTERFACE_DBG_ROOT)
+  get_target_property(Libtorch_VERSION dbg::libtorch INTERFACE_DBG_VERSION)
+  get_target_property(Libtorch_CXX11_ABI dbg::libtorch INTERFACE_DBG_CXX11_ABI)
+  set(Libtorch_INCLUDE_DIR "${Libtorch_ROOT}/include")
+  set(Libtorch_HAS_CUDA OFF)
+  if(EXISTS "${Libtorch_ROOT}/lib/libtorch_cuda.so")
+    set(Libtorch_HAS_CUDA ON)
+  endif()
+  _dbg_refuse_two_libtorch()
+  cmake_language(DEFER CALL _dbg_refuse_two_libtorch)
 endif()
 
 include(FindPackageHandleStandardArgs)

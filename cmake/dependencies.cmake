@@ -28,7 +28,9 @@ if(NOT DBG_FMT_VERSION GREATER_EQUAL 90000)
   message(FATAL_ERROR "dbg needs fmt 9 or newer and found FMT_VERSION '${DBG_FMT_VERSION}' in ${_dbg_fmt_folder}.")
 endif()
 
-find_package(nlohmann_json 3.9 REQUIRED)
+if(NOT TARGET nlohmann_json::nlohmann_json)
+  find_package(nlohmann_json 3.9 REQUIRED)
+endif()
 
 # RE2 has no CMake package on Debian, and its archive there is not PIC: the shared library is what is linked.
 include(${CMAKE_CURRENT_LIST_DIR}/re2.cmake)

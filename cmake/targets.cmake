@@ -32,6 +32,21 @@ if(DBG_PCH)
   target_precompile_headers(dbg PRIVATE "${PROJECT_SOURCE_DIR}/src/pch.h")
 endif()
 
+# Leaves nothing but dbg:: names to be exported from a shared object that links the library. A sanitizer's build is for
+# our own tests only and keeps the symbols its runtime wants to see; objects of -flto hold no symbol table to change.
+if(NOT DBG_SANITIZE_FLAGS AND NOT CMAKE_CROSSCOMPILING AND NOT CMAKE_INTERPROCEDURAL_OPTIMIZATION)
+  add_executable(dbg_hide_symbols "${PROJECT_SOURCE_DIR}/cmake/tools/hide_symbols.cpp")
+  set_target_properties(dbg_hide_symbols PROPERTIES CXX_EXTENSIONS OFF)
+  target_compile_features(dbg_hide_symbols PRIVATE cxx_std_20)
+  target_compile_options(dbg_hide_symbols PRIVATE ${DBG_WARNINGS})
+  add_dependencies(dbg dbg_hide_symbols)
+  add_custom_command(
+    TARGET dbg
+    POST_BUILD
+    COMMAND dbg_hide_symbols "$<TARGET_FILE:dbg>" dbg
+    VERBATIM)
+endif()
+
 # Gives an executable of ours the flags of the library, so that it can use the library's precompiled header.
 function(dbg_configure_own_executable target)
   # -fPIC comes with dbg_private; CMake's own -fPIE would make the precompiled header unusable.
