@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
@@ -17,6 +16,7 @@
 #include <string>
 
 #include "dbg/error.h"
+#include "support/temp_folder.h"
 
 namespace {
 
@@ -25,13 +25,6 @@ using testing::HasSubstr;
 
 class SafetensorsTest : public testing::Test {
  protected:
-  SafetensorsTest() {
-    char folder[] = "/tmp/dbg_safetensors_XXXXXX";
-    folder_ = ::mkdtemp(folder);
-    path_ = folder_ / "model.safetensors";
-  }
-  ~SafetensorsTest() override { std::filesystem::remove_all(folder_); }
-
   void write_raw(const std::string& bytes) const { std::ofstream(path_, std::ios::binary) << bytes; }
 
   /// A file of this header text and this data.
@@ -55,8 +48,8 @@ class SafetensorsTest : public testing::Test {
     return {};
   }
 
-  std::filesystem::path folder_;
-  std::filesystem::path path_;
+  dbg::test::TempFolder folder_;
+  std::filesystem::path path_ = folder_ / "model.safetensors";
 };
 
 template <class T>
@@ -268,7 +261,7 @@ TEST_F(SafetensorsTest, NoMutationOfAFileDoesMoreThanThrowIoError) {
   }
   std::mt19937 random(7);
   int opened = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 1000; ++round) {
     std::string changed = whole;
     for (unsigned i = 0; i <= random() % 3; ++i) changed[random() % changed.size()] = static_cast<char>(random());
     if (random() % 4 == 0) changed.resize(random() % changed.size());
@@ -280,8 +273,8 @@ TEST_F(SafetensorsTest, NoMutationOfAFileDoesMoreThanThrowIoError) {
     } catch (const dbg::IoError&) {
     }
   }
-  EXPECT_GT(opened, 20);    // changed values and names
-  EXPECT_LT(opened, 2000);  // changed everything else
+  EXPECT_GT(opened, 5);    // changed values and names
+  EXPECT_LT(opened, 700);  // changed everything else
 }
 
 }  // namespace
