@@ -165,6 +165,22 @@ TEST(PickleReaderTest, OrderedDictInItsForms) {
   EXPECT_THAT(error_of(whole(call(type, list("K\x01")))), HasSubstr("something else than pairs"));
 }
 
+TEST(PickleReaderTest, NamesOnTheListCountOnlyWithTheirModule) {
+  const std::pair<const char*, const char*> others[] = {
+      {"evil", "OrderedDict"},       {"torch", "OrderedDict"},
+      {"collections", "Size"},       {"os", "system"},
+      {"builtins", "eval"},          {"torch", "load"},
+      {"torch.storage", "float32"},  {"torch.hub", "load"},
+      {"builtins", "getattr"},       {"", "OrderedDict"},
+      {"torch._utils", ""},          {"torch", ""},
+      {"torch", "_load_from_bytes"}, {"numpy.core.multiarray", "_reconstruct"}};
+  for (const auto& [module, name] : others) {
+    const std::string full = std::string(module) + "." + name;
+    EXPECT_THAT(refusals_of(whole(list(call(global(module, name), text("x"))))),
+                testing::ElementsAre("[0]: an object of '" + full + "'"));
+  }
+}
+
 TEST(PickleReaderTest, SizeIsATuple) {
   EXPECT_EQ(read(whole(call(global("torch", "Size"), tuple("K\x02K\x03")))).toTupleRef().elements()[1].toInt(), 3);
   EXPECT_EQ(read(whole(call(global("torch", "Size"), ""))).toTupleRef().size(), 0u);

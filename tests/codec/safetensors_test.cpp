@@ -261,7 +261,7 @@ TEST_F(SafetensorsTest, NoMutationOfAFileDoesMoreThanThrowIoError) {
   }
   std::mt19937 random(7);
   int opened = 0;
-  for (int round = 0; round < 1000; ++round) {
+  for (int round = 0; round < 500; ++round) {
     std::string changed = whole;
     for (unsigned i = 0; i <= random() % 3; ++i) changed[random() % changed.size()] = static_cast<char>(random());
     if (random() % 4 == 0) changed.resize(random() % changed.size());
@@ -273,8 +273,8 @@ TEST_F(SafetensorsTest, NoMutationOfAFileDoesMoreThanThrowIoError) {
     } catch (const dbg::IoError&) {
     }
   }
-  EXPECT_GT(opened, 5);    // changed values and names
-  EXPECT_LT(opened, 700);  // changed everything else
+  EXPECT_GT(opened, 2);    // changed values and names
+  EXPECT_LT(opened, 350);  // changed everything else
 }
 
 }  // namespace
