@@ -125,7 +125,7 @@ int Archive::write_entries(ByteSink& sink, bool checksum) const {
   zip.add("archive/data.pkl", pickle_.data(), pickle_.size());
   zip.add("archive/byteorder", kByteOrder.data(), kByteOrder.size());
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    zip.add(fmt::format("archive/data/{}", i), tensors_[i].data(), tensors_[i].size_bytes());
+    zip.add("archive/data/" + std::to_string(i), tensors_[i].data(), tensors_[i].size_bytes());
   }
   zip.add("archive/version", kVersion.data(), kVersion.size());
   return zip.finish();

@@ -41,6 +41,11 @@ std::size_t utf8_length(std::string_view text) {
 
 // Appends `text` with each byte that is not UTF-8 as the surrogate U+DC00 + byte, in three bytes.
 void append_escaped(std::string& out, std::string_view text) {
+  const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
+  if (std::all_of(text.begin(), text.end(), is_ascii)) {
+    out.append(text);
+    return;
+  }
   while (!text.empty()) {
     const std::size_t length = utf8_length(text);
     if (length != 0) {
@@ -227,6 +232,8 @@ bool ValueWalk::visit_dict(const c10::impl::GenericDict& dict, int depth) {
 }  // namespace
 
 PickleWriter::PickleWriter(int protocol) {
+  // As much as glibc serves from its thread cache; what is larger makes it tidy up each time.
+  bytes_.reserve(1000);
   put('\x80');
   put(static_cast<char>(protocol));
 }
@@ -325,8 +332,12 @@ void PickleWriter::integer_tuple(const std::int64_t* values, std::size_t count) 
 }
 
 void PickleWriter::global(std::string_view module, std::string_view name) {
-  const auto known = std::find_if(globals_.begin(), globals_.end(),
-                                  [&](const auto& entry) { return entry.first == module && entry.second == name; });
+  const std::size_t size = module.size() + name.size() + 2;
+  const auto known = std::find_if(globals_.begin(), globals_.end(), [&](const Span& span) {
+    if (span.size != size) return false;
+    const std::string_view text = std::string_view(bytes_).substr(span.offset, span.size);
+    return text.starts_with(module) && text[module.size()] == '\n' && text.substr(module.size() + 1).starts_with(name);
+  });
   const auto index = static_cast<std::uint64_t>(known - globals_.begin());
   const bool is_short = index <= 0xFF;
   if (known != globals_.end()) {
@@ -335,13 +346,13 @@ void PickleWriter::global(std::string_view module, std::string_view name) {
     return;
   }
   put('c');
+  globals_.push_back({bytes_.size(), size});
   bytes_.append(module);
   put('\n');
   bytes_.append(name);
   put('\n');
   put(is_short ? 'q' : 'r');
   put_little_endian(index, is_short ? 1 : 4);
-  globals_.emplace_back(module, name);
 }
 
 std::string PickleWriter::finish() {

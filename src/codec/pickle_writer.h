@@ -12,7 +12,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace dbg::codec {
@@ -71,9 +70,14 @@ class PickleWriter {
   void put(char byte) { bytes_.push_back(byte); }
   void put_little_endian(std::uint64_t value, int size);
 
+  struct Span {
+    std::size_t offset;
+    std::size_t size;
+  };
+
   std::string bytes_;
-  // Position in this list = memo index.
-  std::vector<std::pair<std::string, std::string>> globals_;
+  // Where in bytes_ the "module\nname\n" of each global stands; the position in this list is its memo index.
+  std::vector<Span> globals_;
 };
 
 /// Writes the opcodes that build a tensor: how is up to the format around the pickle.

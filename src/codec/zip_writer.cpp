@@ -4,6 +4,8 @@
 #include "codec/zip_writer.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 #include "codec/crc32.h"
 
@@ -11,9 +13,8 @@ namespace dbg::codec {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kGatherBytes = std::size_t{64} << 10;
-// Above this the checksum is taken piece by piece, each while it is still in the cache that the write reads it from, and
-// stands behind the data. Where it stands depends on the size only, so that an archive's length does.
+// Above this the checksum is taken piece by piece, each while it is still in the cache that the write reads it from,
+// and stands behind the data. Where it stands depends on the size only, so that an archive's length does.
 constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
 
 constexpr std::uint32_t kLocalHeader = 0x04034b50;
@@ -43,60 +44,74 @@ bool needs_64(std::uint64_t value) {
 
 }  // namespace
 
-ZipWriter::ZipWriter(ByteSink& sink, bool checksum) : sink_(sink), checksum_(checksum) {}
+// A header under construction: little-endian integers in a row.
+class ZipWriter::Fields {
+ public:
+  template <class Integer>
+  Fields& add(Integer value) {
+    for (std::size_t i = 0; i < sizeof value; ++i) bytes_[size_++] = static_cast<char>((value >> (8 * i)) & 0xFF);
+    return *this;
+  }
+
+  const char* data() const { return bytes_.data(); }
+  std::size_t size() const { return size_; }
+
+ private:
+  std::array<char, 98> bytes_;  // the longest: the three end records, 56 + 20 + 22
+  std::size_t size_ = 0;
+};
+
+ZipWriter::ZipWriter(ByteSink& sink, bool checksum) : sink_(sink), checksum_(checksum) {
+  entries_.reserve(8);
+  names_.reserve(128);
+}
+
+std::uint16_t ZipWriter::flags_of(const Entry& entry) {
+  return entry.has_trailing_checksum ? kFlagTrailingChecksum : std::uint16_t{0};
+}
 
 void ZipWriter::flush() {
-  if (error_ == 0 && !gathered_.empty()) error_ = sink_.write(gathered_.data(), gathered_.size());
-  gathered_.clear();
+  if (error_ == 0 && gathered_bytes_ > 0) error_ = sink_.write(gathered_.data(), gathered_bytes_);
+  gathered_bytes_ = 0;
 }
 
 void ZipWriter::put(const void* data, std::size_t size) {
   position_ += size;
-  if (error_ != 0) return;
-  if (gathered_.size() + size > kGatherBytes) {
+  if (error_ != 0 || size == 0) return;
+  if (size > gathered_.size() - gathered_bytes_) {
     flush();
-    if (size > kGatherBytes) {
+    if (size > gathered_.size()) {
       if (error_ == 0) error_ = sink_.write(data, size);
       return;
     }
   }
-  gathered_.append(static_cast<const char*>(data), size);
+  std::memcpy(gathered_.data() + gathered_bytes_, data, size);
+  gathered_bytes_ += size;
 }
 
-template <class Integer>
-void ZipWriter::put_integer(Integer value) {
-  char bytes[sizeof value];
-  for (std::size_t i = 0; i < sizeof value; ++i) bytes[i] = static_cast<char>((value >> (8 * i)) & 0xFF);
-  put(bytes, sizeof bytes);
+void ZipWriter::put(const Fields& fields) {
+  put(fields.data(), fields.size());
 }
 
 void ZipWriter::put_local_header(const Entry& entry) {
   const bool is_64 = needs_64(entry.size_bytes);
   const std::size_t extra_64 = is_64 ? kExtraHeaderBytes + 16 : 0;
   const std::uint64_t data_offset =
-      entry.header_offset + kLocalHeaderBytes + entry.name.size() + extra_64 + kExtraHeaderBytes;
+      entry.header_offset + kLocalHeaderBytes + entry.name_size + extra_64 + kExtraHeaderBytes;
   const std::size_t padding = (kAlignment - data_offset % kAlignment) % kAlignment;
   const std::uint32_t size_32 = is_64 ? kMax32 : static_cast<std::uint32_t>(entry.size_bytes);
-  put_integer(kLocalHeader);
-  put_integer(is_64 ? kVersion64 : kVersionPlain);
-  put_integer(entry.has_trailing_checksum ? kFlagTrailingChecksum : std::uint16_t{0});
-  put_integer(kStored);
-  put_integer(kMidnight);
-  put_integer(kFirstDay);
-  put_integer(entry.crc);
-  put_integer(size_32);
-  put_integer(size_32);
-  put_integer(static_cast<std::uint16_t>(entry.name.size()));
-  put_integer(static_cast<std::uint16_t>(extra_64 + kExtraHeaderBytes + padding));
-  put(entry.name.data(), entry.name.size());
-  if (is_64) {
-    put_integer(kExtra64);
-    put_integer(std::uint16_t{16});
-    put_integer(entry.size_bytes);
-    put_integer(entry.size_bytes);
-  }
-  put_integer(kExtraPadding);
-  put_integer(static_cast<std::uint16_t>(padding));
+  Fields header;
+  header.add(kLocalHeader).add(is_64 ? kVersion64 : kVersionPlain).add(flags_of(entry));
+  header.add(kStored).add(kMidnight).add(kFirstDay);
+  header.add(entry.crc).add(size_32).add(size_32);
+  header.add(static_cast<std::uint16_t>(entry.name_size));
+  header.add(static_cast<std::uint16_t>(extra_64 + kExtraHeaderBytes + padding));
+  put(header);
+  put(names_.data() + entry.name_offset, entry.name_size);
+  Fields extra;
+  if (is_64) extra.add(kExtra64).add(std::uint16_t{16}).add(entry.size_bytes).add(entry.size_bytes);
+  extra.add(kExtraPadding).add(static_cast<std::uint16_t>(padding));
+  put(extra);
   static constexpr char kZeros[kAlignment] = {};
   put(kZeros, padding);
 }
@@ -117,7 +132,8 @@ std::uint32_t ZipWriter::put_data(const char* data, std::size_t size) {
 
 void ZipWriter::add(std::string_view name, const void* data, std::size_t size) {
   const bool in_pieces = size > kPieceBytes;
-  entries_.push_back(Entry{std::string(name), size, position_, 0, in_pieces});
+  entries_.push_back(Entry{names_.size(), name.size(), size, position_, 0, in_pieces});
+  names_.append(name);
   Entry& entry = entries_.back();
   if (checksum_ && !in_pieces && error_ == 0) entry.crc = crc32(data, size);
   put_local_header(entry);
@@ -126,49 +142,40 @@ void ZipWriter::add(std::string_view name, const void* data, std::size_t size) {
     return;
   }
   entry.crc = put_data(static_cast<const char*>(data), size);
-  put_integer(kTrailingChecksum);
-  put_integer(entry.crc);
+  Fields trailer;
+  trailer.add(kTrailingChecksum).add(entry.crc);
   if (needs_64(size)) {
-    put_integer(entry.size_bytes);
-    put_integer(entry.size_bytes);
+    trailer.add(entry.size_bytes).add(entry.size_bytes);
   } else {
-    put_integer(static_cast<std::uint32_t>(size));
-    put_integer(static_cast<std::uint32_t>(size));
+    trailer.add(static_cast<std::uint32_t>(size)).add(static_cast<std::uint32_t>(size));
   }
+  put(trailer);
 }
 
 void ZipWriter::put_directory_entry(const Entry& entry) {
   const bool size_64 = needs_64(entry.size_bytes);
   const bool offset_64 = needs_64(entry.header_offset);
-  const std::uint16_t fields_64 = static_cast<std::uint16_t>((size_64 ? 16 : 0) + (offset_64 ? 8 : 0));
+  const auto fields_64 = static_cast<std::uint16_t>((size_64 ? 16 : 0) + (offset_64 ? 8 : 0));
   const std::uint16_t version = fields_64 != 0 ? kVersion64 : kVersionPlain;
   const std::uint32_t size_32 = size_64 ? kMax32 : static_cast<std::uint32_t>(entry.size_bytes);
-  put_integer(kDirectoryEntry);
-  put_integer(version);
-  put_integer(version);
-  put_integer(entry.has_trailing_checksum ? kFlagTrailingChecksum : std::uint16_t{0});
-  put_integer(kStored);
-  put_integer(kMidnight);
-  put_integer(kFirstDay);
-  put_integer(entry.crc);
-  put_integer(size_32);
-  put_integer(size_32);
-  put_integer(static_cast<std::uint16_t>(entry.name.size()));
-  put_integer(static_cast<std::uint16_t>(fields_64 != 0 ? kExtraHeaderBytes + fields_64 : 0));
-  put_integer(std::uint16_t{0});  // comment length
-  put_integer(std::uint16_t{0});  // disk number
-  put_integer(std::uint16_t{0});  // internal attributes
-  put_integer(std::uint32_t{0});  // external attributes
-  put_integer(offset_64 ? kMax32 : static_cast<std::uint32_t>(entry.header_offset));
-  put(entry.name.data(), entry.name.size());
+  constexpr std::uint16_t kNoComment = 0, kFirstDisk = 0, kNoInternalAttributes = 0;
+  constexpr std::uint32_t kNoExternalAttributes = 0;
+  Fields header;
+  header.add(kDirectoryEntry).add(version).add(version).add(flags_of(entry));
+  header.add(kStored).add(kMidnight).add(kFirstDay);
+  header.add(entry.crc).add(size_32).add(size_32);
+  header.add(static_cast<std::uint16_t>(entry.name_size));
+  header.add(static_cast<std::uint16_t>(fields_64 != 0 ? kExtraHeaderBytes + fields_64 : 0));
+  header.add(kNoComment).add(kFirstDisk).add(kNoInternalAttributes).add(kNoExternalAttributes);
+  header.add(offset_64 ? kMax32 : static_cast<std::uint32_t>(entry.header_offset));
+  put(header);
+  put(names_.data() + entry.name_offset, entry.name_size);
   if (fields_64 == 0) return;
-  put_integer(kExtra64);
-  put_integer(fields_64);
-  if (size_64) {
-    put_integer(entry.size_bytes);
-    put_integer(entry.size_bytes);
-  }
-  if (offset_64) put_integer(entry.header_offset);
+  Fields extra;
+  extra.add(kExtra64).add(fields_64);
+  if (size_64) extra.add(entry.size_bytes).add(entry.size_bytes);
+  if (offset_64) extra.add(entry.header_offset);
+  put(extra);
 }
 
 int ZipWriter::finish() {
@@ -176,32 +183,21 @@ int ZipWriter::finish() {
   for (const Entry& entry : entries_) put_directory_entry(entry);
   const std::uint64_t directory_bytes = position_ - directory_offset;
   const std::uint64_t count = entries_.size();
+  constexpr std::uint16_t kDisk16 = 0, kNoComment = 0;
+  constexpr std::uint32_t kDisk32 = 0, kDisks = 1;
+  Fields end;
   if (count >= kMax16 || needs_64(directory_offset) || needs_64(directory_bytes)) {
-    const std::uint64_t end64_offset = position_;
-    put_integer(kEnd64);
-    put_integer(std::uint64_t{44});  // how long the rest of this record is
-    put_integer(kVersion64);
-    put_integer(kVersion64);
-    put_integer(std::uint32_t{0});  // this disk
-    put_integer(std::uint32_t{0});  // the directory's disk
-    put_integer(count);
-    put_integer(count);
-    put_integer(directory_bytes);
-    put_integer(directory_offset);
-    put_integer(kEnd64Locator);
-    put_integer(std::uint32_t{0});
-    put_integer(end64_offset);
-    put_integer(std::uint32_t{1});  // disks in all
+    constexpr std::uint64_t kRestBytes = 44;  // of the record, beyond this field
+    end.add(kEnd64).add(kRestBytes).add(kVersion64).add(kVersion64).add(kDisk32).add(kDisk32);
+    end.add(count).add(count).add(directory_bytes).add(directory_offset);
+    end.add(kEnd64Locator).add(kDisk32).add(position_).add(kDisks);
   }
   const auto count_16 = static_cast<std::uint16_t>(std::min<std::uint64_t>(count, kMax16));
-  put_integer(kEnd);
-  put_integer(std::uint16_t{0});
-  put_integer(std::uint16_t{0});
-  put_integer(count_16);
-  put_integer(count_16);
-  put_integer(static_cast<std::uint32_t>(std::min<std::uint64_t>(directory_bytes, kMax32)));
-  put_integer(static_cast<std::uint32_t>(std::min<std::uint64_t>(directory_offset, kMax32)));
-  put_integer(std::uint16_t{0});  // comment length
+  end.add(kEnd).add(kDisk16).add(kDisk16).add(count_16).add(count_16);
+  end.add(static_cast<std::uint32_t>(std::min<std::uint64_t>(directory_bytes, kMax32)));
+  end.add(static_cast<std::uint32_t>(std::min<std::uint64_t>(directory_offset, kMax32)));
+  end.add(kNoComment);
+  put(end);
   flush();
   return error_;
 }

@@ -3,6 +3,7 @@
 // A zip archive of uncompressed entries, written front to back: the container of `.pt` files.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -42,26 +43,31 @@ class ZipWriter {
 
  private:
   struct Entry {
-    std::string name;
+    std::size_t name_offset;
+    std::size_t name_size;
     std::uint64_t size_bytes;
     std::uint64_t header_offset;
     std::uint32_t crc;
     bool has_trailing_checksum;
   };
+  class Fields;
 
   void put_local_header(const Entry& entry);
   std::uint32_t put_data(const char* data, std::size_t size);
   void put_directory_entry(const Entry& entry);
   void put(const void* data, std::size_t size);
   void flush();
-  template <class Integer>
-  void put_integer(Integer value);
+  void put(const Fields& fields);
+  static std::uint16_t flags_of(const Entry& entry);
 
   ByteSink& sink_;
   bool checksum_;
   int error_ = 0;
   std::uint64_t position_ = 0;
-  std::string gathered_;
+  // Uninitialised on purpose: a writer is short-lived and usually fills little of it.
+  std::array<char, std::size_t{16} << 10> gathered_;
+  std::size_t gathered_bytes_ = 0;
+  std::string names_;
   std::vector<Entry> entries_;
 };
 

@@ -23,8 +23,9 @@
 namespace dbg::dumping {
 namespace {
 
-constexpr std::string_view kPrefix = ".dbg-";
-constexpr std::string_view kSuffix = ".tmp";
+constexpr std::string_view kPrefix = ".dbgtmp-";
+// Short names are cheaper: from 40 bytes on, Linux allocates one for each name it caches.
+constexpr int kBase = 36;
 // The kernel writes at most this much at once; a larger request would only come back short.
 constexpr std::size_t kMaxWriteBytes = std::size_t{0x7ffff000};
 
@@ -45,50 +46,74 @@ std::uint64_t start_of(pid_t process) {
 }
 
 // Tells machines, boots and containers apart: a process number means nothing elsewhere.
-std::uint64_t machine() {
+std::uint32_t machine() {
   std::string text = contents_of("/proc/sys/kernel/random/boot_id");
   char name_space[64] = {};
   const ssize_t length = ::readlink("/proc/self/ns/pid", name_space, sizeof name_space);
   if (length > 0) text.append(name_space, static_cast<std::size_t>(length));
-  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (const unsigned char byte : text) hash = (hash ^ byte) * 0x100000001b3u;
+  std::uint32_t hash = 0x811c9dc5u;  // FNV-1a
+  for (const unsigned char byte : text) hash = (hash ^ byte) * 0x01000193u;
   return hash;
 }
 
 struct Owner {
-  std::uint64_t machine;
+  std::uint32_t machine;
   pid_t process;
   std::uint64_t start;
 };
 
-Owner make_owner() {
-  return {machine(), ::getpid(), start_of(::getpid())};
+void append_number(std::string& text, std::uint64_t number) {
+  char digits[16];
+  text.append(digits, std::to_chars(std::begin(digits), std::end(digits), number, kBase).ptr);
 }
 
-std::string temporary_name() {
-  static const Owner first = make_owner();
+// The part of a temporary name that a process' files share.
+struct OwnPrefix {
+  OwnPrefix() : process(::getpid()), text("/") {
+    text += kPrefix;
+    for (const std::uint64_t number :
+         {std::uint64_t{machine()}, static_cast<std::uint64_t>(process), start_of(process)}) {
+      append_number(text, number);
+      text += '-';
+    }
+  }
+
+  pid_t process;
+  std::string text;
+};
+
+std::string temporary_path(const std::string& folder) {
+  static const OwnPrefix first;
   static std::atomic<std::uint64_t> count{0};
-  // A forked child is another process.
-  const Owner owner = first.process == ::getpid() ? first : make_owner();
-  return fmt::format("{}{:016x}-{}-{}-{}{}", kPrefix, owner.machine, owner.process, owner.start,
-                     count.fetch_add(1, std::memory_order_relaxed), kSuffix);
+  std::string path;
+  path.reserve(folder.size() + first.text.size() + 32);
+  path += folder;
+  if (first.process == ::getpid()) {
+    path += first.text;
+  } else {
+    path += OwnPrefix().text;  // a forked child is another process
+  }
+  append_number(path, count.fetch_add(1, std::memory_order_relaxed));
+  return path;
 }
 
+// Takes a number and the separator after it; the last one has none.
 template <class Integer>
-bool take_integer(std::string_view& text, int base, char end, Integer& value) {
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error != std::errc() || stop == text.data() + text.size() || *stop != end) return false;
-  text.remove_prefix(static_cast<std::size_t>(stop - text.data()) + 1);
+bool take_number(std::string_view& text, Integer& value) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value, kBase);
+  if (error != std::errc() || (stop != end && *stop != '-')) return false;
+  text.remove_prefix(static_cast<std::size_t>(stop - text.data()) + (stop != end ? 1 : 0));
   return true;
 }
 
 std::optional<Owner> owner_of(std::string_view name) {
-  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return std::nullopt;
+  if (!name.starts_with(kPrefix)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
   Owner owner{};
-  std::uint64_t number = 0;
-  if (!take_integer(name, 16, '-', owner.machine) || !take_integer(name, 10, '-', owner.process) ||
-      !take_integer(name, 10, '-', owner.start) || !take_integer(name, 10, '.', number) || owner.process <= 0) {
+  std::uint64_t count = 0;
+  if (!take_number(name, owner.machine) || !take_number(name, owner.process) || !take_number(name, owner.start) ||
+      !take_number(name, count) || !name.empty() || owner.process <= 0) {
     return std::nullopt;
   }
   return owner;
@@ -108,11 +133,12 @@ bool means_unsupported(int result) {
 }  // namespace
 
 AtomicFile::AtomicFile(std::string folder, FileSystem& files)
-    : folder_(std::move(folder)), files_(files), limit_bytes_(files.file_size_limit()) {
-  if (folder_.empty()) folder_ = ".";
+    : folder_(folder.empty() ? std::string(1, '.') : std::move(folder)),
+      files_(files),
+      limit_bytes_(files.file_size_limit()) {
   int result = -EEXIST;
   for (int attempt = 0; attempt < 100 && result == -EEXIST; ++attempt) {
-    temporary_ = folder_ + "/" + temporary_name();
+    temporary_ = temporary_path(folder_);
     result = files_.create(temporary_.c_str());
     if (result != -ENOENT) continue;
     const int error = make_folders(files_, folder_.c_str());
@@ -161,7 +187,11 @@ bool AtomicFile::publish(std::string_view name) {
   if (temporary_.empty()) throw LogicError("this file was published already");
   close_descriptor();
   if (error_ != 0) fail(fmt::format("'{}' could not be written", name), error_);
-  const std::string path = fmt::format("{}/{}", folder_, name);
+  std::string path;
+  path.reserve(folder_.size() + 1 + name.size());
+  path = folder_;
+  path += '/';
+  path += name;
   int result = files_.rename_no_replace(temporary_.c_str(), path.c_str());
   if (result == 0) {
     temporary_.clear();

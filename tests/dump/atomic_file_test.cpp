@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -39,6 +40,11 @@ std::vector<std::string> names_in(const std::filesystem::path& folder) {
 std::string contents_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::string base36(pid_t number) {
+  char digits[16];
+  return std::string(digits, std::to_chars(std::begin(digits), std::end(digits), number, 36).ptr);
 }
 
 unsigned mode_of(const std::filesystem::path& path) {
@@ -87,9 +93,10 @@ TEST_F(AtomicFileTest, AppearsWholeUnderItsName) {
   EXPECT_EQ(file.write("abc", 3), 0);
   const std::vector<std::string> before = names_in(folder());
   ASSERT_EQ(before.size(), 1u);
-  EXPECT_THAT(before[0], StartsWith(".dbg-"));
-  EXPECT_THAT(before[0], HasSubstr("-" + std::to_string(::getpid()) + "-"));
-  EXPECT_THAT(before[0], testing::EndsWith(".tmp"));
+  EXPECT_THAT(before[0], StartsWith(".dbgtmp-"));
+  EXPECT_THAT(before[0], HasSubstr("-" + base36(::getpid()) + "-"));
+  EXPECT_THAT(before[0], testing::Not(HasSubstr(".pt")));
+  EXPECT_LT(before[0].size(), 40u);
   EXPECT_EQ(file.write("def", 3), 0);
   EXPECT_TRUE(file.publish("x.pt"));
   EXPECT_THAT(names_in(folder()), ElementsAre("x.pt"));
@@ -264,19 +271,21 @@ TEST_F(AtomicFileTest, ThreadsDoNotDisturbOneAnother) {
 TEST_F(AtomicFileTest, OnlyLeftoversOfDeadProcessesAreRemoved) {
   AtomicFile alive(folder());
   const std::string own = names_in(folder()).at(0);
-  const std::string machine = own.substr(0, own.find('-', 5) + 1);
-  const std::string other_machine = ".dbg-0123456789abcdef-";
+  const std::string machine = own.substr(0, own.find('-', 8) + 1);
+  const std::string self = base36(::getpid());
   // No process has this number: it is above the kernel's largest.
-  const std::string dead = machine + "2147483646-12-0.tmp";
+  const std::string dead = machine + base36(2147483646) + "-c-0";
   // This number lives, but belonged to an earlier process when the file was made.
-  const std::string earlier = machine + std::to_string(::getpid()) + "-1-0.tmp";
+  const std::string earlier = machine + self + "-1-0";
   const std::vector<std::string> kept = {own,
-                                         machine + std::to_string(::getpid()) + "-0-7.tmp",
-                                         other_machine + "2147483646-12-0.tmp",
-                                         machine + "2147483646-12-0.pt",
-                                         machine + "2147483646-12.tmp",
-                                         machine + "-5-12-0.tmp",
-                                         ".dbg-x.tmp",
+                                         machine + self + "-0-7",
+                                         ".dbgtmp-0-" + base36(2147483646) + "-c-0",
+                                         dead + ".pt",
+                                         dead + "-1",
+                                         machine + base36(2147483646) + "-c",
+                                         machine + "-5-c-0",
+                                         machine + "0-c-0",
+                                         ".dbgtmp-x",
                                          "step=0___rank=0___dump_index=1.pt"};
   for (const std::string& name : kept) std::ofstream(temp_ / name, std::ios::app);
   for (const std::string& name : {dead, earlier}) std::ofstream(temp_ / name) << "x";
