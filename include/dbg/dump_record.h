@@ -33,7 +33,7 @@ namespace dbg {
 /// The file is a zip of stored entries, see src/codec/archive.h. A later version that this one's readers can't open
 /// will have another file extension.
 ///
-/// File names are pairs `key=value` joined by `___`; step, rank and dump_index are among them:
+/// File names are pairs `key=value` joined by `___`; step, rank, dump_index and name are among them:
 ///
 ///     step=0___rank=0___dump_index=1___name=x___recompute_status=disabled___layer_id=3.pt
 struct DumpRecord {
@@ -58,8 +58,18 @@ struct RecordOptions {
 /// part of one.
 DBG_API void write_record(const std::string& path, const DumpRecord& record, const RecordOptions& options = {});
 
+/// Reads a record of dbg's or of the Python twin's, of any protocol and dtype, without calling anything that it names.
+///
+/// Tensors come on the CPU, with the strides they had; those that shared memory in a Python record still do. What a
+/// c10::IValue can't hold is left out, each with a line `place: reason` in `left_out` (without one, in a warning): None
+/// and tuples as keys of dicts, bytes, sets, integers beyond 64 bits, quantised tensors, dtypes, objects of other
+/// classes. Units: reads the file once; a tensor's bytes go straight to their memory. Threads: safe to call from any
+/// thread. Throws: IoError naming file, offset and cause when the file can't be read, is cut or damaged, or is no
+/// record.
+DBG_API DumpRecord read_record(const std::string& path, std::vector<std::string>* left_out = nullptr);
+
 /// Lists the records of a folder, as `folder` + `/` + name, ordered by step, rank, dump_index as numbers, then by name.
-/// Left out: what has no `.pt`, or not all three of them in its name; temporary files; subfolders.
+/// Left out: files whose names are no record's (see the format above), temporary files, subfolders.
 /// Throws: IoError when the folder can't be read.
 DBG_API std::vector<std::string> list_records(const std::string& folder);
 

@@ -99,7 +99,7 @@ std::string temporary_path(const std::string& folder) {
 
 // Takes a number and the separator after it; the last one has none.
 template <class Integer>
-bool take_number(std::string_view& text, Integer& value) {
+bool take_number(std::string_view& text, Integer& value) noexcept {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value, kBase);
   if (error != std::errc() || (stop != end && *stop != '-')) return false;
@@ -107,7 +107,7 @@ bool take_number(std::string_view& text, Integer& value) {
   return true;
 }
 
-std::optional<Owner> owner_of(std::string_view name) {
+std::optional<Owner> owner_of(std::string_view name) noexcept {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
   Owner owner{};
@@ -213,6 +213,10 @@ bool AtomicFile::publish(std::string_view name) {
 void AtomicFile::fail(std::string_view what, int error) const {
   throw IoError(
       fmt::format("folder '{}': {} ({} bytes so far): {}", folder_, what, size_bytes_, base::errno_text(error)), error);
+}
+
+bool is_temporary_name(std::string_view name) noexcept {
+  return owner_of(name).has_value();
 }
 
 std::size_t remove_stale_temporaries(const std::string& folder, FileSystem& files) noexcept {

@@ -55,6 +55,9 @@ class AtomicFile final : public codec::ByteSink {
   int error_ = 0;
 };
 
+/// Whether `name` is that of a temporary file, whoever owns it.
+bool is_temporary_name(std::string_view name) noexcept;
+
 /// Removes the temporary files that dead processes of this machine left in `folder`; those of live processes, of other
 /// machines and of other containers stay. Returns how many it removed. Never throws: what can't be read or removed
 /// stays.

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "dbg/error.h"
+#include "dump/atomic_file.h"
 #include "dump/record_name.h"
 
 namespace dbg {
@@ -35,7 +36,7 @@ void clean_up_folder(const fs::path& folder, std::int64_t claimed_ns, CleanupRep
   }
   for (const fs::directory_iterator end; entries != end; entries.increment(error)) {
     const std::string name = entries->path().filename().string();
-    const bool is_ours = parse_record_name(name).has_value() || (name.starts_with(".dbg-") && name.ends_with(".tmp"));
+    const bool is_ours = parse_record_name(name).has_value() || dumping::is_temporary_name(name);
     if (!is_ours || !entries->is_regular_file(error) || entries->is_symlink(error)) {
       report.kept.push_back(fmt::format("{}: holds '{}', which is no record", shown, name));
       return;

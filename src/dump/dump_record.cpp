@@ -15,15 +15,16 @@
 #include <utility>
 
 #include "base/errno_text.h"
+#include "base/log.h"
 #include "codec/archive.h"
+#include "codec/archive_reader.h"
 #include "dbg/error.h"
+#include "dbg/tags.h"
 #include "dump/atomic_file.h"
+#include "dump/record_name.h"
 
 namespace dbg {
 namespace {
-
-constexpr std::string_view kExtension = ".pt";
-constexpr std::string_view kPairSeparator = "___";
 
 bool has_text_keys(const c10::IValue& value) {
   if (!value.isGenericDict()) return false;
@@ -48,7 +49,8 @@ struct Place {
   auto operator<=>(const Place&) const = default;
 };
 
-std::optional<std::int64_t> integer_in(std::string_view text) {
+std::optional<std::int64_t> integer_of(const Tags& tags, std::string_view key) {
+  const std::string_view text = tags.find(key)->view().text();
   std::int64_t value = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
@@ -57,25 +59,25 @@ std::optional<std::int64_t> integer_in(std::string_view text) {
 
 // Where a record of this file name stands; nullopt when it is none.
 std::optional<Place> place_of(std::string_view name) {
-  if (!name.ends_with(kExtension) || name.starts_with('.')) return std::nullopt;
-  std::string_view rest = name.substr(0, name.size() - kExtension.size());
-  std::optional<std::int64_t> step, rank, dump_index;
-  while (true) {
-    const std::size_t end = rest.find(kPairSeparator);
-    const std::string_view pair = rest.substr(0, end);
-    const std::size_t equals = pair.find('=');
-    if (equals != std::string_view::npos) {
-      const std::string_view key = pair.substr(0, equals);
-      const std::string_view value = pair.substr(equals + 1);
-      if (key == "step") step = integer_in(value);
-      if (key == "rank") rank = integer_in(value);
-      if (key == "dump_index") dump_index = integer_in(value);
-    }
-    if (end == std::string_view::npos) break;
-    rest.remove_prefix(end + kPairSeparator.size());
-  }
+  const std::optional<Tags> tags = parse_record_name(name);
+  if (!tags) return std::nullopt;
+  const std::optional<std::int64_t> step = integer_of(*tags, "step");
+  const std::optional<std::int64_t> rank = integer_of(*tags, "rank");
+  const std::optional<std::int64_t> dump_index = integer_of(*tags, "dump_index");
   if (!step || !rank || !dump_index) return std::nullopt;
   return Place{*step, *rank, *dump_index, std::string(name)};
+}
+
+// Tells the caller what a reader left out; where nobody asked, the log.
+void report_refusals(const std::string& path, const std::vector<codec::Refusal>& refusals,
+                     std::vector<std::string>* left_out) {
+  for (const codec::Refusal& refusal : refusals) {
+    if (left_out != nullptr) left_out->push_back(fmt::format("{}: {}", refusal.path, refusal.reason));
+  }
+  if (left_out == nullptr && !refusals.empty()) {
+    base::log(LogLevel::warning, "Record", "'{}': left out {} entries that can't be held, the first at {}: {}", path,
+              refusals.size(), refusals.front().path, refusals.front().reason);
+  }
 }
 
 }  // namespace
@@ -87,6 +89,30 @@ void write_record(const std::string& path, const DumpRecord& record, const Recor
   if (!dumping::store_record(folder, name, record, options).is_stored) {
     throw IoError(fmt::format("record '{}' not written: {}", path, base::errno_text(EEXIST)), EEXIST);
   }
+}
+
+DumpRecord read_record(const std::string& path, std::vector<std::string>* left_out) {
+  std::vector<codec::Refusal> refusals;
+  const c10::IValue root = codec::read_archive_file(path, {}, &refusals);
+  DumpRecord record;
+  bool has_value = false;
+  if (root.isGenericDict()) {
+    for (const auto& entry : root.toGenericDict()) {
+      if (!entry.key().isString()) continue;
+      if (entry.key().toStringView() == "value") {
+        record.value = entry.value();
+        has_value = true;
+      } else if (entry.key().toStringView() == "meta") {
+        record.meta = entry.value();
+      }
+    }
+  }
+  // A value that the reader had to leave out as a whole is missing, too; `refusals` then says so.
+  if (!has_text_keys(record.meta) || (!has_value && refusals.empty())) {
+    throw IoError(fmt::format("'{}' is no record: it holds no dict with the keys value and meta", path));
+  }
+  report_refusals(path, refusals, left_out);
+  return record;
 }
 
 std::vector<std::string> list_records(const std::string& folder) {

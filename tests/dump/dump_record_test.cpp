@@ -11,20 +11,32 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
+#include "codec/archive.h"
+#include "codec/pickle_writer.h"
+#include "codec/zip_writer.h"
 #include "dbg/error.h"
+#include "dump/atomic_file.h"
+#include "support/log_capture.h"
 #include "support/temp_folder.h"
 
 namespace dbg {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 c10::impl::GenericDict text_dict() {
   return c10::impl::GenericDict(c10::StringType::get(), c10::AnyType::get());
+}
+
+std::string contents_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 DumpRecord record_of(const c10::IValue& value) {
@@ -109,6 +121,82 @@ TEST_F(DumpRecordTest, FailuresNamePathBytesAndCause) {
   }
   for (const char* bad : {"", ".", "..", "a/b"})
     EXPECT_THROW(dumping::store_record(temp_.path(), bad, record_of(true)), IoError);
+}
+
+TEST_F(DumpRecordTest, ComesBackAsWritten) {
+  auto value = text_dict();
+  value.insert("tensor", at::arange(6).view({2, 3}).t());
+  value.insert("list", c10::List<std::int64_t>({1, 2}));
+  write_record(path("x.pt"), record_of(value));
+  const DumpRecord read = read_record(path("x.pt"));
+  EXPECT_TRUE(at::equal(read.value.toGenericDict().at("tensor").toTensor(), at::arange(6).view({2, 3}).t()));
+  EXPECT_EQ(read.value.toGenericDict().at("list").toListRef().size(), 2u);
+  EXPECT_EQ(read.meta.toGenericDict().size(), 2u);
+  EXPECT_EQ(read.meta.toGenericDict().at("name").toStringRef(), "x");
+  EXPECT_EQ(read.meta.toGenericDict().at("step").toInt(), 0);
+  // Written again it is the same file.
+  write_record(path("y.pt"), read);
+  EXPECT_EQ(contents_of(path("y.pt")), contents_of(path("x.pt")));
+}
+
+TEST_F(DumpRecordTest, FilesThatAreNoRecordsAreErrors) {
+  std::ofstream(path("text.pt")) << "hello";
+  std::ofstream(path("empty.pt")).flush();
+  std::ofstream(path("tensor.pt")) << codec::archive_bytes(at::ones({3}));
+  std::ofstream(path("list.pt")) << codec::archive_bytes(c10::List<std::string>({"value", "meta"}));
+  auto only_value = text_dict();
+  only_value.insert("value", true);
+  std::ofstream(path("only_value.pt")) << codec::archive_bytes(only_value);
+  auto only_meta = text_dict();
+  only_meta.insert("meta", text_dict());
+  std::ofstream(path("only_meta.pt")) << codec::archive_bytes(only_meta);
+  for (const char* name :
+       {"text.pt", "empty.pt", "tensor.pt", "list.pt", "only_value.pt", "only_meta.pt", "missing.pt"}) {
+    try {
+      read_record(path(name));
+      ADD_FAILURE() << name;
+    } catch (const IoError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(path(name)));
+    }
+  }
+}
+
+TEST_F(DumpRecordTest, WhatCantBeHeldIsListed) {
+  // {"value": {"a": set(), "b": 1}, "meta": {}}, as Python writes it.
+  codec::PickleWriter pickle;
+  pickle.empty_dict();
+  pickle.mark();
+  pickle.text("value");
+  pickle.empty_dict();
+  pickle.mark();
+  pickle.text("a");
+  pickle.global("__builtin__", "set");
+  pickle.empty_list();
+  pickle.tuple_of_last(1);
+  pickle.reduce();
+  pickle.text("b");
+  pickle.integer(1);
+  pickle.add_to_dict();
+  pickle.text("meta");
+  pickle.empty_dict();
+  pickle.add_to_dict();
+  const std::string bytes = pickle.finish();
+  {
+    dumping::AtomicFile file(temp_.path());
+    codec::ZipWriter zip(file, true);
+    zip.add("archive/data.pkl", bytes.data(), bytes.size());
+    zip.add("archive/version", "3\n", 2);
+    ASSERT_EQ(zip.finish(), 0);
+    ASSERT_TRUE(file.publish("x.pt"));
+  }
+  std::vector<std::string> left_out;
+  const DumpRecord read = read_record(path("x.pt"), &left_out);
+  EXPECT_THAT(left_out, ElementsAre(AllOf(HasSubstr("['a']"), HasSubstr("set"))));
+  EXPECT_EQ(read.value.toGenericDict().size(), 1u);
+  EXPECT_EQ(read.value.toGenericDict().at("b").toInt(), 1);
+  test::LogCapture log;
+  read_record(path("x.pt"));
+  EXPECT_EQ(log.count(path("x.pt")), 1u);
 }
 
 TEST_F(DumpRecordTest, ListsRecordsInOrderAndNothingElse) {
