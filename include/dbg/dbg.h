@@ -4,6 +4,7 @@
 #pragma once
 
 #include "dbg/config.h"          // IWYU pragma: export
+#include "dbg/dims.h"            // IWYU pragma: export
 #include "dbg/dump_record.h"     // IWYU pragma: export
 #include "dbg/dumper.h"          // IWYU pragma: export
 #include "dbg/error.h"           // IWYU pragma: export
@@ -14,4 +15,5 @@
 #include "dbg/runtime.h"         // IWYU pragma: export
 #include "dbg/safetensors.h"     // IWYU pragma: export
 #include "dbg/tags.h"            // IWYU pragma: export
+#include "dbg/tensor_info.h"     // IWYU pragma: export
 #include "dbg/version.h"         // IWYU pragma: export
