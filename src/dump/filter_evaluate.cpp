@@ -137,7 +137,7 @@ class Evaluation {
   Value collection(const Node& node) {
     Value* const items = scratch_.values(node.operand_count);
     if (items == nullptr) {
-      const Value none;
+      const Value none{};
       return answered(node, "a collection without memory", none, none, Value::of_kind(Kind::undefined));
     }
     bool is_whole = true;

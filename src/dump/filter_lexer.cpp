@@ -112,7 +112,11 @@ Token Lexer::next() {
   has_begun_ = true;
   if (starts_text()) return read_text();
   const char c = peek();
-  if (is_digit(c, 10) || (c == '.' && is_digit(peek(1), 10))) return read_number();
+  if (is_digit(c, 10) || (c == '.' && is_digit(peek(1), 10))) {
+    Token token = read_number();
+    token.words = source_.substr(token.at, at_ - token.at);
+    return token;
+  }
   if (starts_name(c)) return read_name();
   return read_sign();
 }

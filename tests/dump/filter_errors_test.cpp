@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{R"(search(r'[\A]', name))", 11, "no escape of a class"}, Wrong{R"(search('\\q', name))", 8, "no escape"},
         Wrong{"search('a' '(?=b)', name)", 8, "lookahead"}, Wrong{"search('a(?i)b', name)", 10, "at the beginning"},
         Wrong{"search('(?L)a', name)", 11, "not a flag"}, Wrong{"search('(?P<a>x)(?P<a>y)', name)", 17, "two groups"},
-        Wrong{"search('((a{1000}){1000}){1000}', name)", 8, "too large"},
+        Wrong{"search('((a{1000}){1000}){1000}', name)", 9, "too large"},
         Wrong{"search('é(?=b)', name)", 10, "lookahead"}));
 
 TEST(FilterErrorsTest, DrawsACaretBelowThePlace) {
