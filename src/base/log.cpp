@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/fork_lock.h"
 #include "dbg/participant.h"
 
 namespace dbg {
@@ -24,10 +25,22 @@ struct LogState {
   std::atomic<LogLevel> level{LogLevel::info};
 };
 
-LogState& log_state() {
-  // Leaked on purpose: lines may be written while the process exits.
-  static LogState* state = new LogState;
-  return *state;
+// Leaked on purpose: lines may be written while the process exits.
+constinit base::Leaked<LogState> leaked_state;
+
+std::mutex& log_mutex() noexcept {
+  return leaked_state.value.mutex;
+}
+
+LogState& log_state() noexcept {
+  base::hold_over_forks<&log_mutex>();
+  return leaked_state.value;
+}
+
+std::string make_line(std::string_view part, std::string_view text) {
+  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
+  const double seconds = std::chrono::duration<double>(since_epoch).count();
+  return fmt::format("[{}, rank={}, t={:.3f}] {}", part, current_participant()->rank(), seconds, text);
 }
 
 // One write(2) a line, so that lines of several threads and processes do not mix. Short writes are finished; errors
@@ -88,10 +101,7 @@ void log_text(LogLevel level, std::string_view part, std::string_view text) noex
   const NoCancellation until_written;
   const int caller_errno = errno;  // a log line must not change what the caller reads next
   try {
-    const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
-    const double seconds = std::chrono::duration<double>(since_epoch).count();
-    const std::string line =
-        fmt::format("[{}, rank={}, t={:.3f}] {}", part, current_participant()->rank(), seconds, text);
+    const std::string line = make_line(part, text);
     std::shared_ptr<const LogHandler> handler;
     {
       LogState& state = log_state();
@@ -109,6 +119,17 @@ void log_text(LogLevel level, std::string_view part, std::string_view text) noex
       }
       inside_handler = false;
     }
+  } catch (...) {
+    write_to_stderr(text);
+  }
+  errno = caller_errno;
+}
+
+void log_past_handler(LogLevel level, std::string_view part, std::string_view text) noexcept {
+  if (!log_enabled(level)) return;
+  const int caller_errno = errno;
+  try {
+    write_to_stderr(make_line(part, text));
   } catch (...) {
     write_to_stderr(text);
   }

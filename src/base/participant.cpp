@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/fork_lock.h"
 #include "base/log.h"
 #include "dbg/error.h"
 
@@ -31,9 +32,15 @@ struct Default {
   std::shared_ptr<const Participant> participant;  // under `mutex`
 };
 
-Default& process_default() {
-  static Default* value = new Default;  // leaked on purpose: hooks may run while the process exits
-  return *value;
+constinit base::Leaked<Default> leaked_default;  // leaked on purpose: hooks may run while the process exits
+
+std::mutex& default_mutex() noexcept {
+  return leaked_default.value.mutex;
+}
+
+Default& process_default() noexcept {
+  base::hold_over_forks<&default_mutex>();
+  return leaked_default.value;
 }
 
 // The variable as a number; nullopt when unset or blank. `complaint` collects what is not a number.

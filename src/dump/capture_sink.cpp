@@ -26,11 +26,11 @@ CaptureScope::CaptureScope(std::shared_ptr<State> state) : state_(std::move(stat
 CaptureScope::CaptureScope(CaptureScope&& other) noexcept = default;
 
 CaptureScope::~CaptureScope() {
-  if (state_) state_->participant->remove_capture(state_->sink.get());
+  if (state_ && state_->generation == fork_generation()) state_->participant->remove_capture(state_->sink.get());
 }
 
 CaptureScope::Records CaptureScope::records() const {
-  return state_->sink->records();
+  return state_->generation == fork_generation() ? state_->sink->records() : Records();
 }
 
 }  // namespace dbg

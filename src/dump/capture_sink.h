@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "dbg/dumper.h"
+#include "dump/fork_generation.h"
 #include "dump/participant_state.h"
 #include "dump/sink.h"
 
@@ -27,6 +28,7 @@ class CaptureSink final : public RecordSink {
 struct CaptureScope::State {
   std::shared_ptr<ParticipantState> participant;
   std::shared_ptr<CaptureSink> sink;
+  unsigned generation = fork_generation();  ///< in a forked child a thread of the parent may hold the locks
 };
 
 }  // namespace dbg

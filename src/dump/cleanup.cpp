@@ -6,7 +6,10 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <string_view>
 #include <system_error>
 
 #include "dbg/error.h"
@@ -17,6 +20,8 @@ namespace dbg {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kRunPrefix = "dump_";
 
 std::int64_t modified_ns(const fs::path& path) {
   struct stat status {};
@@ -37,7 +42,8 @@ void clean_up_folder(const fs::path& folder, std::int64_t claimed_ns, CleanupRep
   for (const fs::directory_iterator end; entries != end; entries.increment(error)) {
     const std::string name = entries->path().filename().string();
     const bool is_ours = parse_record_name(name).has_value() || dumping::is_temporary_name(name);
-    if (!is_ours || !entries->is_regular_file(error) || entries->is_symlink(error)) {
+    std::error_code ignored;  // what can't be looked at counts as foreign
+    if (!is_ours || !entries->is_regular_file(ignored) || entries->is_symlink(ignored)) {
       report.kept.push_back(fmt::format("{}: holds '{}', which is no record", shown, name));
       return;
     }
@@ -46,7 +52,10 @@ void clean_up_folder(const fs::path& folder, std::int64_t claimed_ns, CleanupRep
     } else {
       holds_new_ones = true;
     }
-    if (error) break;
+  }
+  if (error) {
+    report.kept.push_back(fmt::format("{}: can't be listed to its end ({})", shown, error.message()));
+    return;
   }
   for (const fs::path& record : old_records) {
     if (fs::remove(record, error)) ++report.records_removed;
@@ -72,11 +81,33 @@ CleanupReport clean_up_previous(const std::string& dir, const std::string& exp_n
   std::vector<fs::path> folders;
   for (const auto& entry : entries) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with("dump_") && name != exp_name) continue;
+    if (!name.starts_with(kRunPrefix) && name != exp_name) continue;
     if (entry.is_directory(error) && !entry.is_symlink(error)) folders.push_back(entry.path());
   }
   for (const fs::path& folder : folders) clean_up_folder(folder, claimed_ns, report);
   return report;
+}
+
+std::size_t remove_leftovers(const std::string& dir, std::chrono::milliseconds patience) noexcept {
+  std::size_t removed = 0;
+  try {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    std::error_code error;
+    std::vector<fs::path> folders;
+    for (fs::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
+      std::error_code ignored;
+      const bool is_runs = entry->path().filename().string().starts_with(kRunPrefix);
+      if (is_runs && entry->is_directory(ignored) && !entry->is_symlink(ignored)) folders.push_back(entry->path());
+    }
+    std::sort(folders.begin(), folders.end(), std::greater<>());  // their names are times
+    for (const fs::path& folder : folders) {
+      if (std::chrono::steady_clock::now() >= deadline) break;
+      removed += dumping::remove_stale_temporaries(folder.string());
+    }
+  } catch (...) {
+    // Out of memory: the rest stays for the next start.
+  }
+  return removed;
 }
 
 }  // namespace dbg

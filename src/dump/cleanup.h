@@ -1,8 +1,10 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
-// Removing the records of earlier runs, and nothing else.
+// Removing what earlier runs left: their records when asked, their half-written files always, and nothing else.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,5 +23,10 @@ struct CleanupReport {
 /// that are newer belong to the run that is on, and stay.
 /// Throws: IoError when `dir` can't be listed; what can't be removed is in `kept`.
 CleanupReport clean_up_previous(const std::string& dir, const std::string& exp_name, std::int64_t claimed_ns);
+
+/// Removes what processes that were killed left half-written in the folders `dump_*` of `dir`, those of the latest runs
+/// first, until `patience` is over; nothing else. Returns how many files went. Never throws: what can't be looked at
+/// stays.
+std::size_t remove_leftovers(const std::string& dir, std::chrono::milliseconds patience) noexcept;
 
 }  // namespace dbg

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <vector>
 
 #include "dbg/error.h"
 #include "dump/filter.h"
@@ -18,6 +19,80 @@ namespace {
 constexpr int kLongestSeconds = 1'000'000;
 constexpr int kHighestPort = 65535;
 constexpr std::size_t kLongestComponent = 255;  // NAME_MAX
+
+using C = DumperConfig;
+using R = KnobRule;
+
+// There before any code runs, and when the process exits.
+constexpr KnobRow kRows[] = {
+    {"enable", &C::enable, "Master switch. Off costs one load and a branch a call."},
+    {"filter", &C::filter, "Which dumps are kept, as an expression over their tags (docs/filter.md). None keeps all.",
+     R::filter, "an expression of docs/filter.md"},
+    {"dir", &C::dir, "Base folder; records go to `dir/exp_name/`.", R::folder, "a path"},
+    {"enable_output_file", &C::enable_output_file, "Write a record per dump."},
+    {"enable_output_console", &C::enable_output_console, "Log one line per dump."},
+    {"enable_value", &C::enable_value, "`dump()` records the value."},
+    {"enable_grad", &C::enable_grad, "`dump()` also records the gradient, once backward has computed it."},
+    {"enable_model_value", &C::enable_model_value, "`dump_model()` records parameters."},
+    {"enable_model_grad", &C::enable_model_grad, "`dump_model()` records the parameters' gradients."},
+    {"exp_name", &C::exp_name, "Name of this run's folder. None: `dump_` and the time, agreed by whoever comes first.",
+     R::path_component, "one path component of at most 255 bytes"},
+    {"cleanup_previous", &C::cleanup_previous,
+     "Before the first write, remove older `dump_*` folders (and `exp_name`'s) that hold records."},
+    {"collective_timeout",
+     &C::collective_timeout,
+     "Seconds after which a collective of the dumper is given up.",
+     R::any,
+     {},
+     1,
+     kLongestSeconds},
+    {"server_port", &C::server_port, "Control server: a port above 0 starts one, `reuse` uses the host's, else off.",
+     R::server_port, "a whole number up to 65535, or reuse"},
+    {"non_intrusive_mode", &C::non_intrusive_mode, "How much is dumped without calls in the model.", R::one_of,
+     "off, core, all"},
+    {"include_parallel_rank_in_filename", &C::include_parallel_rank_in_filename,
+     "Add pp_rank, tp_rank, cp_rank, ep_rank and etp_rank to file names."},
+    {"grafter_enable", &C::grafter_enable, "Put tensors of one run into another while both run."},
+    {"grafter_role", &C::grafter_role, "Which side this run is. Needed to graft.", R::one_of, "baseline, target"},
+    {"grafter_b2t_filter", &C::grafter_b2t_filter, "Dumps that flow baseline to target; this or the other is needed.",
+     R::filter, "an expression of docs/filter.md"},
+    {"grafter_t2b_filter", &C::grafter_t2b_filter, "Dumps that flow target to baseline; this or the other is needed.",
+     R::filter, "an expression of docs/filter.md"},
+    {"grafter_master_address", &C::grafter_master_address,
+     "Where baseline rank 0 serves the store of both sides. Needed to graft."},
+    {"grafter_master_port",
+     &C::grafter_master_port,
+     "Port of that store. Needed to graft.",
+     R::any,
+     {},
+     -1,
+     kHighestPort},
+    {"grafter_baseline_world_size",
+     &C::grafter_baseline_world_size,
+     "Ranks of the baseline. Needed to graft.",
+     R::any,
+     {},
+     -1},
+    {"grafter_target_world_size",
+     &C::grafter_target_world_size,
+     "Ranks of the target. Needed to graft.",
+     R::any,
+     {},
+     -1},
+    {"grafter_backend", &C::grafter_backend, "What carries the tensors; `gloo` goes through host memory.", R::one_of,
+     "gloo, nccl"},
+    {"grafter_group_name", &C::grafter_group_name, "Name of the group over both sides; the same on both."},
+    {"grafter_timeout",
+     &C::grafter_timeout,
+     "Seconds after which a silent peer ends grafting.",
+     R::any,
+     {},
+     1,
+     kLongestSeconds},
+    {"grafter_transform", &C::grafter_transform, "Name of a registered transform. None: identity by rank."},
+    {"strict", &C::strict, "For tests: faults inside `dump()` throw, instead of being counted and logged."},
+    {"checksum", &C::checksum, "Write the CRC of each part into a record. Off writes faster; `torch.load` reads both."},
+};
 
 constexpr std::string_view kBlanks = " \t\n\v\f\r";
 
@@ -116,82 +191,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-const std::vector<KnobRow>& knob_rows() {
-  using C = DumperConfig;
-  using R = KnobRule;
-  // Leaked on purpose: a configuration may be read while the process exits.
-  static const auto* const rows = new std::vector<KnobRow>{
-      {"enable", &C::enable, "Master switch. Off costs one load and a branch a call."},
-      {"filter", &C::filter, "Which dumps are kept, as an expression over their tags (docs/filter.md). None keeps all.",
-       R::filter, "an expression of docs/filter.md"},
-      {"dir", &C::dir, "Base folder; records go to `dir/exp_name/`.", R::folder, "a path"},
-      {"enable_output_file", &C::enable_output_file, "Write a record per dump."},
-      {"enable_output_console", &C::enable_output_console, "Log one line per dump."},
-      {"enable_value", &C::enable_value, "`dump()` records the value."},
-      {"enable_grad", &C::enable_grad, "`dump()` also records the gradient, once backward has computed it."},
-      {"enable_model_value", &C::enable_model_value, "`dump_model()` records parameters."},
-      {"enable_model_grad", &C::enable_model_grad, "`dump_model()` records the parameters' gradients."},
-      {"exp_name", &C::exp_name,
-       "Name of this run's folder. None: `dump_` and the time, agreed by whoever comes first.", R::path_component,
-       "one path component of at most 255 bytes"},
-      {"cleanup_previous", &C::cleanup_previous,
-       "Before the first write, remove older `dump_*` folders (and `exp_name`'s) that hold records."},
-      {"collective_timeout",
-       &C::collective_timeout,
-       "Seconds after which a collective of the dumper is given up.",
-       R::any,
-       {},
-       1,
-       kLongestSeconds},
-      {"server_port", &C::server_port, "Control server: a port above 0 starts one, `reuse` uses the host's, else off.",
-       R::server_port, "a whole number up to 65535, or reuse"},
-      {"non_intrusive_mode", &C::non_intrusive_mode, "How much is dumped without calls in the model.", R::one_of,
-       "off, core, all"},
-      {"include_parallel_rank_in_filename", &C::include_parallel_rank_in_filename,
-       "Add pp_rank, tp_rank, cp_rank, ep_rank and etp_rank to file names."},
-      {"grafter_enable", &C::grafter_enable, "Put tensors of one run into another while both run."},
-      {"grafter_role", &C::grafter_role, "Which side this run is. Needed to graft.", R::one_of, "baseline, target"},
-      {"grafter_b2t_filter", &C::grafter_b2t_filter, "Dumps that flow baseline to target; this or the other is needed.",
-       R::filter, "an expression of docs/filter.md"},
-      {"grafter_t2b_filter", &C::grafter_t2b_filter, "Dumps that flow target to baseline; this or the other is needed.",
-       R::filter, "an expression of docs/filter.md"},
-      {"grafter_master_address", &C::grafter_master_address,
-       "Where baseline rank 0 serves the store of both sides. Needed to graft."},
-      {"grafter_master_port",
-       &C::grafter_master_port,
-       "Port of that store. Needed to graft.",
-       R::any,
-       {},
-       -1,
-       kHighestPort},
-      {"grafter_baseline_world_size",
-       &C::grafter_baseline_world_size,
-       "Ranks of the baseline. Needed to graft.",
-       R::any,
-       {},
-       -1},
-      {"grafter_target_world_size",
-       &C::grafter_target_world_size,
-       "Ranks of the target. Needed to graft.",
-       R::any,
-       {},
-       -1},
-      {"grafter_backend", &C::grafter_backend, "What carries the tensors; `gloo` goes through host memory.", R::one_of,
-       "gloo, nccl"},
-      {"grafter_group_name", &C::grafter_group_name, "Name of the group over both sides; the same on both."},
-      {"grafter_timeout",
-       &C::grafter_timeout,
-       "Seconds after which a silent peer ends grafting.",
-       R::any,
-       {},
-       1,
-       kLongestSeconds},
-      {"grafter_transform", &C::grafter_transform, "Name of a registered transform. None: identity by rank."},
-      {"strict", &C::strict, "For tests: faults inside `dump()` throw, instead of being counted and logged."},
-      {"checksum", &C::checksum,
-       "Write the CRC of each part into a record. Off writes faster; `torch.load` reads both."},
-  };
-  return *rows;
+std::span<const KnobRow> knob_rows() {
+  return kRows;
 }
 
 const KnobRow* find_knob_row(std::string_view name) {

@@ -5,10 +5,10 @@
 
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
-#include <vector>
 
 #include "dbg/config.h"
 
@@ -38,7 +38,7 @@ struct KnobRow {
 };
 
 /// All rows, in the order of DumperConfig's fields.
-const std::vector<KnobRow>& knob_rows();
+std::span<const KnobRow> knob_rows();
 /// The row of that name, or nullptr.
 const KnobRow* find_knob_row(std::string_view name);
 

@@ -18,6 +18,9 @@ namespace {
 
 constexpr std::string_view kPart = "Dumper";
 
+// Once a launch, for a look into the folders of earlier runs, which may be many and large.
+constexpr std::chrono::milliseconds kLeftoversPatience{50};
+
 // Not the program's generator: a debug tool must not change the numbers that a run draws.
 std::uint32_t own_random() {
   std::random_device device;
@@ -32,36 +35,41 @@ std::string DumperImpl::folder_locked(const Settings& settings) const {
 }
 
 // Called under sink_mutex_. Claims the name once; with a given exp_name only the time, which the clean-up needs.
-void DumperImpl::claim_exp_name(const Settings& settings) {
+void DumperImpl::claim_exp_name(const Settings& settings, FileNotes& notes) {
   const bool needs_name = !settings.config.exp_name && exp_name_.empty();
-  const bool needs_time = settings.config.cleanup_previous && claimed_ns_ == 0;
+  // From the first file on: what this run wrote before the clean-up was asked for is not older than the claim.
+  const bool needs_time = claimed_ns_ == 0;
   if (!needs_name && !needs_time) return;
   const auto participant = current_participant();
+  const bool needs_peers = participant->world_size() > 1 && (needs_name || settings.config.cleanup_previous);
   const std::string proposal =
       settings.config.exp_name.value_or(propose_exp_name(std::chrono::system_clock::now(), own_random()));
   ExpNameClaim claim;
   try {
-    if (participant->world_size() > 1) {
+    if (needs_peers) {
       std::string key = launch_key();
       if (settings.config.exp_name) key += "_named";
       claim = FileExpNameBoard(settings.config.dir, std::move(key), participant->rank()).claim(proposal);
       if (needs_name && launch_spans_nodes()) {
-        base::log(LogLevel::warning, kPart,
-                  "this launch spans several nodes: unless '{}' is one shared folder, each node chooses its own "
-                  "exp_name. Set DUMPER_EXP_NAME on all nodes.",
-                  settings.config.dir);
+        notes.lines.emplace_back(
+            LogLevel::warning,
+            fmt::format("this launch spans several nodes: unless '{}' is one shared folder, each node chooses its own "
+                        "exp_name. Set DUMPER_EXP_NAME on all nodes.",
+                        settings.config.dir));
       }
     } else {
       claim = LocalExpNameBoard().claim(proposal);
     }
   } catch (const IoError& error) {
-    base::log(LogLevel::warning, kPart, "{}; this rank goes on with its own exp_name {}", error.what(), proposal);
+    notes.lines.emplace_back(LogLevel::warning,
+                             fmt::format("{}; this rank goes on with its own exp_name {}", error.what(), proposal));
     claim = LocalExpNameBoard().claim(proposal);
   }
-  if (claimed_ns_ == 0) claimed_ns_ = claim.claimed_ns;
+  if (needs_time) claimed_ns_ = claim.claimed_ns;
   if (needs_name) {
     exp_name_ = claim.exp_name;
-    base::log(LogLevel::info, kPart, "records go to {}/{}", settings.config.dir, exp_name_);
+    notes.is_first_of_launch = claim.is_first;
+    notes.lines.emplace_back(LogLevel::info, fmt::format("records go to {}/{}", settings.config.dir, exp_name_));
   }
 }
 
@@ -90,9 +98,10 @@ void DumperImpl::clean_up(const Settings& settings, ParticipantState& state) {
 
 std::shared_ptr<RecordSink> DumperImpl::file_sink(const Settings& settings, ParticipantState& state) {
   std::shared_ptr<RecordSink> sink;
+  FileNotes notes;
   {
     const std::lock_guard lock(sink_mutex_);
-    claim_exp_name(settings);
+    claim_exp_name(settings, notes);
     std::string folder = folder_locked(settings);
     if (!sink_ || folder != sink_folder_ || sink_checksum_ != settings.config.checksum) {
       sink_ = std::make_shared<FileSink>(folder, settings.config.checksum);
@@ -101,6 +110,9 @@ std::shared_ptr<RecordSink> DumperImpl::file_sink(const Settings& settings, Part
     }
     sink = sink_;
   }
+  for (const auto& [level, line] : notes.lines) base::log_text(level, kPart, line);
+  // The sink has done so in this run's own folder; earlier runs had others.
+  if (notes.is_first_of_launch) remove_leftovers(settings.config.dir, kLeftoversPatience);
   clean_up(settings, state);
   return sink;
 }

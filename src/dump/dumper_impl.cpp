@@ -146,9 +146,9 @@ bool DumperImpl::refuse_in_forked_child() {
   if (fork_generation() == fork_generation_) return false;
   if (!detached_.exchange(true)) {
     publish_enabled(false);
-    base::log(LogLevel::warning, kPart,
-              "this process is a fork of the one that made the Dumper: dumping is off here. Make a Dumper after the "
-              "fork, or start workers by exec.");
+    base::log_past_handler(LogLevel::warning, kPart,
+                           "this process is a fork of the one that made the Dumper: dumping is off here. Make a "
+                           "Dumper after the fork, or start workers by exec.");
   }
   return true;
 }

@@ -13,10 +13,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/fence.h"
 #include "dbg/dumper.h"
+#include "dbg/log.h"
 #include "dump/exp_name.h"
 #include "dump/filter.h"
 #include "dump/grad_hooks.h"
@@ -46,6 +48,12 @@ using TagSpan = std::span<const TagRef>;
 
 /// Which record of a value this is, for the console line.
 enum class RecordKind { value, grad, parameter, parameter_grad };
+
+/// What the first write found out under a lock, to be done once that is free: a log handler may call the Dumper.
+struct FileNotes {
+  std::vector<std::pair<LogLevel, std::string>> lines;
+  bool is_first_of_launch = false;  ///< this process chose the experiment's name
+};
 
 /// Why a call led to a record, or did not.
 enum class DumpOutcome { written, filtered, skipped, dropped, failed };
@@ -81,7 +89,7 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   std::shared_ptr<ParticipantState> participant_state();
 
   void configure(DumperConfig config);
-  DumperConfig config() const;
+  DumperConfig config();
   void reset();
   DumperState state();
   std::uint64_t add_plugin(std::shared_ptr<FrameworkPlugin> plugin);
@@ -108,7 +116,7 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   PluginFaultHandler plugin_faults(const Settings& settings);
 
   std::shared_ptr<RecordSink> file_sink(const Settings& settings, ParticipantState& state);
-  void claim_exp_name(const Settings& settings);
+  void claim_exp_name(const Settings& settings, FileNotes& notes);
   void clean_up(const Settings& settings, ParticipantState& state);
   std::string folder_locked(const Settings& settings) const;
 

@@ -10,6 +10,8 @@
 namespace dbg::detail {
 
 std::shared_ptr<ParticipantState> DumperImpl::participant_state() {
+  // A forked child's is its own: a thread of the parent may have held the lock of the one that is there.
+  if (refuse_in_forked_child()) return std::make_shared<ParticipantState>(0, 0);
   return participants_.of(current_participant());
 }
 
@@ -34,12 +36,14 @@ void DumperImpl::step() {
   }
 }
 
-DumperConfig DumperImpl::config() const {
+DumperConfig DumperImpl::config() {
+  if (refuse_in_forked_child()) return DumperConfig();
   return settings()->config;
 }
 
 void DumperImpl::configure(DumperConfig config) {
   config.validate();
+  if (refuse_in_forked_child()) return;
   // Everything that can fail happens before anything changes.
   auto fresh = std::make_shared<Settings>();
   fresh->filter = config.filter ? Filter::parse(*config.filter) : Filter();
@@ -59,6 +63,7 @@ void DumperImpl::configure(DumperConfig config) {
 
 std::uint64_t DumperImpl::add_plugin(std::shared_ptr<FrameworkPlugin> plugin) {
   if (!plugin) throw ConfigError("add_plugin: the plugin is null; pass one made by std::make_shared");
+  if (refuse_in_forked_child()) return 0;
   const std::lock_guard lock(settings_mutex_);
   auto fresh = std::make_shared<Settings>(*settings_);
   fresh->plugins = fresh->plugins->with(last_plugin_id_ + 1, std::move(plugin));
@@ -67,6 +72,7 @@ std::uint64_t DumperImpl::add_plugin(std::shared_ptr<FrameworkPlugin> plugin) {
 }
 
 void DumperImpl::remove_plugin(std::uint64_t id) {
+  if (refuse_in_forked_child()) return;
   std::shared_ptr<const Settings> before;  // a plugin's destructor is foreign code: not under the lock
   const std::lock_guard lock(settings_mutex_);
   auto fresh = std::make_shared<Settings>(*settings_);
@@ -75,6 +81,7 @@ void DumperImpl::remove_plugin(std::uint64_t id) {
 }
 
 void DumperImpl::set_interceptor(ValueInterceptor interceptor) {
+  if (refuse_in_forked_child()) return;
   std::shared_ptr<const Settings> before;
   auto held = interceptor ? std::make_shared<const ValueInterceptor>(std::move(interceptor)) : nullptr;
   const std::lock_guard lock(settings_mutex_);
@@ -93,7 +100,7 @@ DumperState DumperImpl::state() {
   const auto participant = participant_state();
   result.step = participant->step();
   result.dump_index = participant->dump_index();
-  {
+  if (!refuse_in_forked_child()) {
     const std::lock_guard lock(sink_mutex_);
     result.exp_name = result.config.exp_name.value_or(exp_name_);
   }

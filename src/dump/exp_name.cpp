@@ -3,28 +3,29 @@
 // Proposing and claiming experiment names.
 #include "dump/exp_name.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <sstream>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "dbg/error.h"
+#include "dump/atomic_file.h"
 
 namespace dbg {
 namespace {
-
-constexpr const char* kBoardFolder = ".dbg_exp_names";
 
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
@@ -38,64 +39,76 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// Field 22 of /proc/<pid>/stat; the name in field 2 may hold spaces and brackets, so count from its last bracket.
-std::string start_time_of(long pid) {
+struct ProcessStatus {
+  char state = '?';
+  std::string start_time;  // clock ticks since boot; empty when there is no such process
+};
+
+// Fields 3 and 22 of /proc/<pid>/stat; the name in field 2 may hold spaces and brackets, so count from its last
+// bracket.
+ProcessStatus status_of(long pid) {
+  ProcessStatus status;
   const std::string stat = first_line(fmt::format("/proc/{}/stat", pid));
   const std::size_t bracket = stat.rfind(')');
-  if (bracket == std::string::npos) return "";
+  if (bracket == std::string::npos) return status;
   std::istringstream fields(stat.substr(bracket + 1));
   std::string field;
   for (int number = 3; number <= 22; ++number) {
-    if (!(fields >> field)) return "";
+    if (!(fields >> field)) return status;
+    if (number == 3) status.state = field.front();
   }
-  return field;
+  status.start_time = field;
+  return status;
 }
 
-// Says which process wrote a line, unmistakably: pids are used again, and several hosts may share the folder.
+// Says which process wrote a line, unmistakably: pids are used again, and several machines may share the folder.
 struct ProcessIdentity {
   std::string host;
   std::string boot;
+  std::string pid_namespace;
   long pid = 0;
   std::string start_time;
-  long parent = 0;
-  std::string parent_start_time;
 
   static ProcessIdentity own() {
     char host[256] = "";
     if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+    char pid_namespace[64] = "";
+    const bool has_namespace = ::readlink("/proc/self/ns/pid", pid_namespace, sizeof pid_namespace - 1) > 0;
     const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
     const long pid = ::getpid();
-    const long parent = ::getppid();
-    return {host[0] != '\0' ? host : "?", boot.empty() ? "?" : boot, pid, start_time_of(pid), parent,
-            start_time_of(parent)};
+    return {host[0] != '\0' ? host : "?", boot.empty() ? "?" : boot, has_namespace ? pid_namespace : "?", pid,
+            status_of(pid).start_time};
   }
-  std::string to_line() const {
-    return fmt::format("{} {} {} {} {} {}", host, boot, pid, start_time, parent, parent_start_time);
-  }
+  std::string to_line() const { return fmt::format("{} {} {} {} {}", host, boot, pid_namespace, pid, start_time); }
 };
 
 std::optional<ProcessIdentity> parse_identity(const std::string& line) {
   std::istringstream fields(line);
   ProcessIdentity identity;
-  fields >> identity.host >> identity.boot >> identity.pid >> identity.start_time >> identity.parent >>
-      identity.parent_start_time;
+  fields >> identity.host >> identity.boot >> identity.pid_namespace >> identity.pid >> identity.start_time;
   if (!fields) return std::nullopt;
   return identity;
 }
 
-// Whether a claim was left by a launch before ours. A claimant that ended already may still be of our launch (a rank
-// that ran quickly); what tells is whether the same launcher started it.
-bool is_of_earlier_launch(const ProcessIdentity& claimant, const ProcessIdentity& own) {
-  if (claimant.host != own.host) return false;  // can't know
-  if (claimant.boot != own.boot) return true;
-  if (claimant.parent == own.parent && claimant.parent_start_time == own.parent_start_time) return false;
-  if (::kill(static_cast<pid_t>(claimant.pid), 0) != 0 && errno == ESRCH) return true;
-  return start_time_of(claimant.pid) != claimant.start_time;
+std::int64_t ns_since_boot() {
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return std::int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
+}
+
+// When a process started, rounded down to a clock tick; nullopt when it is not told.
+std::optional<std::int64_t> started_ns(const std::string& start_time) {
+  std::int64_t ticks = 0;
+  const auto parsed = std::from_chars(start_time.data(), start_time.data() + start_time.size(), ticks);
+  const long ticks_a_second = ::sysconf(_SC_CLK_TCK);
+  if (parsed.ec != std::errc() || ticks_a_second <= 0) return std::nullopt;
+  return ticks * (1000000000 / ticks_a_second);
 }
 
 struct Claimed {
   std::string exp_name;
   std::optional<ProcessIdentity> claimant;
+  std::int64_t claimed_since_boot_ns = 0;
   std::int64_t time_ns = 0;
 };
 
@@ -107,43 +120,71 @@ std::optional<Claimed> read_claim(const std::string& path) {
   std::string identity;
   std::getline(file, claim.exp_name);
   std::getline(file, identity);
+  file >> claim.claimed_since_boot_ns;
   claim.claimant = parse_identity(identity);
   claim.time_ns = std::int64_t{status.st_mtim.tv_sec} * 1000000000 + status.st_mtim.tv_nsec;
   return claim;
 }
 
-// Creates `path` with `text`, whole from the first moment on: written under another name, then linked. Returns false
-// when it is there already. Throws: IoError.
-bool create_exclusively(const std::string& path, const std::string& text) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  const int file = ::open(temporary.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
-  const auto fail = [&](int code) {
-    ::unlink(temporary.c_str());
-    throw IoError(
-        fmt::format("can't create '{}': {}; give the folder room and write permission, or set DUMPER_EXP_NAME", path,
-                    std::strerror(code)),
-        code);
-  };
-  if (file < 0) fail(errno);
-  const ssize_t written = ::write(file, text.data(), text.size());
-  const int write_error = written < 0 ? errno : ENOSPC;
-  const bool whole = written == static_cast<ssize_t>(text.size());
-  if (::close(file) != 0 && whole) fail(errno);
-  if (!whole) fail(write_error);
-  const int linked = ::link(temporary.c_str(), path.c_str());
-  const int link_error = errno;
-  if (linked != 0 && link_error != EEXIST) fail(link_error);
-  ::unlink(temporary.c_str());
-  return linked == 0;
+// Whether a claim was left by a launch before ours.
+bool is_of_earlier_launch(const Claimed& claim, const ProcessIdentity& own) {
+  if (!claim.claimant) return true;  // not written by us, or by another version
+  const ProcessIdentity& claimant = *claim.claimant;
+  if (claimant.host != own.host) return false;  // can't know
+  if (claimant.boot != own.boot) return true;
+  if (claimant.pid_namespace != own.pid_namespace) return false;  // can't know
+  const ProcessStatus now = status_of(claimant.pid);
+  const bool is_gone = now.start_time != claimant.start_time || now.state == 'Z' || now.state == 'X';
+  const std::optional<std::int64_t> own_start_ns = started_ns(own.start_time);
+  return is_gone && own_start_ns && *own_start_ns > claim.claimed_since_boot_ns;
 }
 
-std::string as_word(const std::string& text) {
+// The numbers of a key's claims, the newest first. Throws: std::system_error.
+std::vector<int> claims_of(const std::string& folder, const std::string& key) {
+  const std::string prefix = key + ".";
+  std::vector<int> numbers;
+  std::error_code error;
+  std::filesystem::directory_iterator entries(folder, error);
+  if (error == std::errc::no_such_file_or_directory) return numbers;
+  if (error) throw std::system_error(error);
+  for (const auto& entry : entries) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    int number = 0;
+    const char* const end = name.data() + name.size();
+    const auto parsed = std::from_chars(name.data() + prefix.size(), end, number);
+    if (parsed.ec == std::errc() && parsed.ptr == end) numbers.push_back(number);
+  }
+  std::sort(numbers.begin(), numbers.end(), std::greater<>());
+  return numbers;
+}
+
+// Creates a file, whole from the first moment on. Returns false when it is there already. Throws: IoError.
+bool create_exclusively(const std::string& folder, const std::string& name, const std::string& text) {
+  dumping::AtomicFile file(folder);
+  file.write(text.data(), text.size());  // publish says what went wrong
+  return file.publish(name);
+}
+
+std::string as_word(const std::string& text, std::size_t longest) {
   std::string word;
-  for (const char c : text) {
+  for (const char c : text.substr(0, longest)) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
     word.push_back(plain ? c : '_');
   }
-  return word.substr(0, 120);
+  return word;
+}
+
+// The parts as one word for people, and a hash for what the word can't tell apart. FNV-1a: all ranks must agree on it,
+// whatever they were built with.
+std::string key_of(const std::vector<std::string>& parts) {
+  std::uint64_t hash = 14695981039346656037u;
+  std::string text;
+  for (const std::string& part : parts) {
+    for (const char c : part + '\0') hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+    text += part + "_";
+  }
+  return fmt::format("{}{:016x}", as_word(text, 100), hash);
 }
 
 }  // namespace
@@ -166,45 +207,57 @@ ExpNameClaim LocalExpNameBoard::claim(const std::string& proposal) {
   return {proposal, std::int64_t{now.tv_sec} * 1000000000 + now.tv_nsec};
 }
 
-FileExpNameBoard::FileExpNameBoard(std::string dir, std::string key, int rank)
-    : folder_(std::move(dir) + "/" + kBoardFolder), key_(std::move(key)), rank_(rank) {}
+FileExpNameBoard::FileExpNameBoard(const std::string& dir, std::string key, int rank)
+    : folder_(fmt::format("{}/.dbg_exp_names_{}", dir, ::geteuid())), key_(std::move(key)), rank_(rank) {}
 
 ExpNameClaim FileExpNameBoard::claim(const std::string& proposal) {
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  if (error) {
-    throw IoError(
-        fmt::format("can't create the folder '{}': {}; set DUMPER_EXP_NAME, or DUMPER_DIR to a folder that can "
-                    "be written",
-                    folder_, error.message()),
-        error.value());
+  const auto failure = [this](const std::string& cause, int code) {
+    return IoError(
+        fmt::format("the ranks can't agree on an exp_name in '{}': {}. Give the folder room and write permission, or "
+                    "set DUMPER_EXP_NAME",
+                    folder_, cause),
+        code);
+  };
+  try {
+    const ProcessIdentity own = ProcessIdentity::own();
+    const std::string line = own.to_line() + "\n";
+    const auto take_place = [&](int launch) {
+      const std::string place = fmt::format("{}.{}.rank{}", key_, launch, rank_);
+      return create_exclusively(folder_, place, line) || first_line(folder_ + "/" + place) == own.to_line();
+    };
+    constexpr int kAttempts = 1000;  // each lost to another process that claimed in the same moment
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      const std::vector<int> launches = claims_of(folder_, key_);
+      for (const int launch : launches) {
+        const std::optional<Claimed> claim = read_claim(fmt::format("{}/{}.{}", folder_, key_, launch));
+        if (!claim) continue;  // removed in this moment
+        if (is_of_earlier_launch(*claim, own)) break;
+        if (take_place(launch)) return {claim->exp_name, claim->time_ns, false};
+      }
+      const int fresh = launches.empty() ? 0 : launches.front() + 1;
+      const std::string name = fmt::format("{}.{}", key_, fresh);
+      if (!create_exclusively(folder_, name, fmt::format("{}\n{}{}\n", proposal, line, ns_since_boot()))) continue;
+      dumping::remove_stale_temporaries(folder_);
+      const std::optional<Claimed> claim = read_claim(folder_ + "/" + name);
+      if (claim && take_place(fresh)) return {proposal, claim->time_ns, true};
+    }
+  } catch (const IoError& error) {
+    throw failure(error.what(), error.code());
+  } catch (const std::system_error& error) {
+    throw failure(error.what(), error.code().value());
   }
-  ::chmod(folder_.c_str(), 0700);
-  const ProcessIdentity own = ProcessIdentity::own();
-  constexpr int kMostLaunches = 100000;  // of one key; far beyond what one shell starts
-  for (int launch = 0; launch < kMostLaunches; ++launch) {
-    const std::string path = fmt::format("{}/{}.{}", folder_, key_, launch);
-    const bool is_first = create_exclusively(path, proposal + "\n" + own.to_line() + "\n");
-    const std::optional<Claimed> claim = read_claim(path);
-    if (!claim) continue;  // removed in this moment
-    const std::string place = fmt::format("{}.rank{}", path, rank_);
-    if (!is_first && claim->claimant && is_of_earlier_launch(*claim->claimant, own)) continue;
-    if (!create_exclusively(place, own.to_line() + "\n") && first_line(place) != own.to_line()) continue;
-    return {claim->exp_name, claim->time_ns};
-  }
-  throw IoError(fmt::format("'{}' holds too many old launches; remove it, or set DUMPER_EXP_NAME", folder_));
+  throw failure("other launches took every name", EAGAIN);
 }
 
 std::string launch_key() {
   const std::string run_id = variable("TORCHELASTIC_RUN_ID");
   const std::string address = variable("MASTER_ADDR");
   if (!run_id.empty() || !address.empty()) {
-    // A launch without torchelastic but with a master may be repeated from one shell: the board tells these apart.
-    return as_word(fmt::format("{}_{}_{}_{}", run_id.empty() ? "run" : run_id, variable("TORCHELASTIC_RESTART_COUNT"),
-                               address, variable("MASTER_PORT")));
+    // The same may be launched again from one shell: the board tells these apart.
+    return key_of({run_id, variable("TORCHELASTIC_RESTART_COUNT"), address, variable("MASTER_PORT")});
   }
   const long parent = ::getppid();
-  return as_word(fmt::format("parent_{}_{}", parent, start_time_of(parent)));
+  return key_of({"parent", std::to_string(parent), status_of(parent).start_time});
 }
 
 bool launch_spans_nodes() {

@@ -20,6 +20,7 @@ std::string propose_exp_name(std::chrono::system_clock::time_point now, std::uin
 struct ExpNameClaim {
   std::string exp_name;
   std::int64_t claimed_ns = 0;
+  bool is_first = true;  ///< the proposal won: nobody of this launch came before
 };
 
 /// Agrees on one name per launch.
@@ -30,17 +31,20 @@ class ExpNameBoard {
   virtual ExpNameClaim claim(const std::string& proposal) = 0;
 };
 
-/// The board as files in `dir/.dbg_exp_names/`, created exclusively.
+/// The board as files in `dir/.dbg_exp_names_<user id>/`, created exclusively.
 ///
-/// A claim is `<key>.<n>`; its text is the name, then who claimed it: host, boot, pid and start time of the process and
-/// of its parent. Each rank that takes part leaves `<key>.<n>.rank<R>`. A claim is of an earlier launch, and `n + 1` is
-/// tried, when our rank's place in it is another process's, or when its claimant ran on this host, is gone, and had
-/// another parent.
-/// Threads: one thread at a time.
+/// A claim is `<key>.<n>`. Its lines are the name; who claimed it (host, boot, pid namespace, pid, start time of the
+/// process in clock ticks since boot); and when, in nanoseconds since boot. Each rank that takes part leaves
+/// `<key>.<n>.rank<R>` with its own process's line.
+///
+/// The newest claim of the key is ours, unless it is of another launch: our rank's place in it is another process's, or
+/// its claimant ran here, is gone, and was so before we were there (ranks of one launch live at the same time). Then an
+/// older one may be ours, or `n + 1` is claimed.
+/// Threads: one thread at a time; several boards of one process may claim at once.
 class FileExpNameBoard : public ExpNameBoard {
  public:
   /// `key`: what one launch shares (`launch_key()`).
-  FileExpNameBoard(std::string dir, std::string key, int rank);
+  FileExpNameBoard(const std::string& dir, std::string key, int rank);
   ExpNameClaim claim(const std::string& proposal) override;
 
  private:
@@ -56,7 +60,7 @@ class LocalExpNameBoard : public ExpNameBoard {
 };
 
 /// What one launch shares: torchelastic's run id and restart count with the master's address and port, else the parent
-/// process with its start time. Made of letters, digits and `_`.
+/// process with its start time. A readable part and a hash of the whole, of letters, digits and `_`; at most 120 bytes.
 std::string launch_key();
 
 /// Whether the environment says that this launch spans several nodes, whose clocks and file systems may differ.

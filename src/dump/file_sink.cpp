@@ -3,6 +3,9 @@
 // Stores drafts under their names.
 #include "dump/file_sink.h"
 
+#include <fmt/format.h>
+#include <sys/stat.h>
+
 #include <utility>
 
 #include "dump/atomic_file.h"
@@ -15,9 +18,17 @@ FileSink::FileSink(std::string folder, bool checksum) : folder_(std::move(folder
 }
 
 SinkOutcome FileSink::write(const RecordDraft& draft) {
+  const std::string name = draft.file_name();
+  // Records of an earlier phase may hold thousands of names in a row: once one was met, look before writing.
+  struct stat status {};
+  if (has_met_taken_names_.load(std::memory_order_relaxed) &&
+      ::lstat(fmt::format("{}/{}", folder_, name).c_str(), &status) == 0) {
+    return {true, 0};
+  }
   RecordOptions options;
   options.checksum = checksum_;
-  const dumping::StoreResult result = dumping::store_record(folder_, draft.file_name(), draft.record(), options);
+  const dumping::StoreResult result = dumping::store_record(folder_, name, draft.record(), options);
+  if (!result.is_stored) has_met_taken_names_.store(true, std::memory_order_relaxed);
   return {!result.is_stored, result.size_bytes};
 }
 

@@ -3,6 +3,7 @@
 // Records as files in one folder, each written whole before the call returns.
 #pragma once
 
+#include <atomic>
 #include <string>
 
 #include "dump/sink.h"
@@ -18,6 +19,7 @@ class FileSink final : public RecordSink {
  private:
   std::string folder_;
   bool checksum_;
+  std::atomic<bool> has_met_taken_names_{false};
 };
 
 }  // namespace dbg

@@ -19,8 +19,12 @@ void in_child() {
 }  // namespace
 
 unsigned fork_generation() noexcept {
-  static const int registered = ::pthread_atfork(nullptr, nullptr, &in_child);
-  (void)registered;  // fails only without memory; a child then dumps like its parent
+  // No guard of a local static: a child that was forked while another thread was inside one would wait for ever.
+  static std::atomic<bool> is_registered{false};
+  if (!is_registered.load(std::memory_order_relaxed) && !is_registered.exchange(true)) {
+    (void)::pthread_atfork(nullptr, nullptr,
+                           &in_child);  // fails only without memory; a child then dumps like its parent
+  }
   return generation.load(std::memory_order_relaxed);
 }
 

@@ -3,8 +3,10 @@
 // Makes the process's own Dumper at its first use.
 #include "dbg/runtime.h"
 
+#include <unistd.h>
+
+#include "base/fence.h"
 #include "base/log.h"
-#include "dbg/error.h"
 
 namespace dbg {
 
@@ -14,21 +16,70 @@ std::atomic<unsigned char> global_enabled{2};
 
 namespace {
 
+constexpr std::string_view kPart = "Dumper";
+
+// Null until the first use. Never destroyed: threads may dump while the process exits.
+std::atomic<Dumper*> instance{nullptr};
+
+// The process in which a thread is making the Dumper, or 0. Not the guard of a local static: a child that is forked
+// meanwhile would wait for that thread for ever.
+std::atomic<pid_t> maker{0};
+
+thread_local bool is_making = false;
+
+// While it lives, this thread makes the Dumper; then the others may look again.
+struct Making {
+  Making() { is_making = true; }
+  ~Making() {
+    is_making = false;
+    maker.store(0);
+    maker.notify_all();
+  }
+};
+
 DumperConfig config_or_off() {
   try {
     return DumperConfig::from_env();
-  } catch (const ConfigError& error) {
-    base::log(LogLevel::error, "Dumper", "DUMPING IS OFF: {}", error.what());
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    base::log(LogLevel::error, kPart, "DUMPING IS OFF: {}", base::describe_current_exception());
     return DumperConfig();
   }
+}
+
+// A child that was forked while its parent made the Dumper: like any other forked child, it does without.
+DumperConfig config_of_forked_child() {
+  base::log_past_handler(LogLevel::warning, kPart,
+                         "this process was forked while another thread made the global Dumper: dumping is off here. "
+                         "Make a Dumper after the fork, or start workers by exec.");
+  return DumperConfig();
+}
+
+// A log handler that asks for the Dumper while that is being made gets one that is off.
+Dumper& dumper_for_handlers() {
+  static Dumper* dumper = new Dumper();
+  return *dumper;
 }
 
 }  // namespace
 
 Dumper& Dumper::global() {
-  // Leaked on purpose: threads may dump while the process exits.
-  static Dumper* dumper = new Dumper(config_or_off(), &detail::global_enabled);
-  return *dumper;
+  for (;;) {
+    if (Dumper* made = instance.load(std::memory_order_acquire)) return *made;
+    if (is_making) return dumper_for_handlers();
+    const pid_t own = ::getpid();
+    pid_t seen = maker.load();
+    if (seen == own) {
+      maker.wait(own);
+    } else if (const bool is_forked_meanwhile = seen != 0; maker.compare_exchange_strong(seen, own)) {
+      const Making making;
+      if (instance.load(std::memory_order_acquire) != nullptr) continue;
+      Dumper* made =
+          new Dumper(is_forked_meanwhile ? config_of_forked_child() : config_or_off(), &detail::global_enabled);
+      instance.store(made, std::memory_order_release);
+    }
+  }
 }
 
 }  // namespace dbg
