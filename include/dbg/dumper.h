@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -43,27 +44,31 @@ struct DumpModelOptions {
   std::vector<ExtraModule> extra_modules;  ///< modules that the model does not register
 };
 
-/// What `dump_model()` met. `seen == written + filtered + failed` (+ those not to be written by configuration).
+/// What `dump_model()` met. With values on, `seen == written + filtered + failed`; with gradients on,
+/// `seen == grads_written + without_grad + filtered + grads_failed` (save=false and outputs that are off aside).
 struct DumpModelReport {
   std::int64_t seen = 0;              ///< parameters, each counted once
   std::int64_t written = 0;           ///< value records
   std::int64_t grads_written = 0;     ///< gradient records
   std::int64_t filtered = 0;          ///< parameters that the filter rejected
-  std::int64_t failed = 0;            ///< records that could not be written, or whose kind is skipped
+  std::int64_t failed = 0;            ///< values not written: a fault, a kind that is skipped, a captured stream
+  std::int64_t grads_failed = 0;      ///< gradients not written for one of these reasons
   std::int64_t without_grad = 0;      ///< parameters that have no gradient (counted while enable_model_grad is on)
   std::vector<std::string> children;  ///< distinct first path segments, in the model's order
 };
 
-/// Why dumps did or did not become records; every call and record of a Dumper is in exactly one of the first five.
+/// Why dumps did or did not become records; every call and record of a Dumper is in exactly one of the first five. (A
+/// gradient that is to come later is counted when it comes.)
 struct DumperCounters {
   std::uint64_t written = 0;   ///< records, in files or in a capture
   std::uint64_t filtered = 0;  ///< rejected by the filter
   std::uint64_t skipped = 0;   ///< nothing to write: undefined or meta tensor, save=false, outputs off, no gradient
   std::uint64_t dropped = 0;   ///< not touched because a CUDA stream was capturing
   std::uint64_t failed = 0;    ///< a record lost to a fault; the log names the cause
-  std::uint64_t interceptions = 0;  ///< values handed to the interceptor
-  std::uint64_t plugin_faults = 0;  ///< plugin calls that threw; their part was left out
-  std::uint64_t bytes_written = 0;  ///< size of all record files
+  std::uint64_t interceptions = 0;       ///< values handed to the interceptor
+  std::uint64_t interceptor_faults = 0;  ///< interceptor calls that threw; the records were written all the same
+  std::uint64_t plugin_faults = 0;       ///< plugin calls that threw; their part was left out
+  std::uint64_t bytes_written = 0;       ///< size of all record files
 };
 
 /// A Dumper's state, for the calling participant where it is kept per participant.
@@ -101,6 +106,26 @@ namespace detail {
 
 class DumperImpl;
 
+/// What a caller hands in, as an IValue.
+template <class Value>
+c10::IValue make_ivalue(const Value& value) {
+  if constexpr (std::is_convertible_v<const Value&, at::Tensor>) {
+    return c10::IValue(at::Tensor(value));
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    return c10::IValue(value);
+  } else if constexpr (std::is_integral_v<Value>) {
+    return c10::IValue(static_cast<std::int64_t>(value));
+  } else if constexpr (std::is_floating_point_v<Value>) {
+    return c10::IValue(static_cast<double>(value));
+  } else if constexpr (std::is_convertible_v<const Value&, std::string_view>) {
+    return c10::IValue(std::string(std::string_view(value)));
+  } else {
+    static_assert(std::is_constructible_v<c10::IValue, const Value&>,
+                  "dump: a value, or what a callable returns, must be a tensor or what a c10::IValue can hold");
+    return c10::IValue(value);
+  }
+}
+
 /// A borrowed value that becomes an IValue only once the filter has let it through.
 class LazyValue {
  public:
@@ -109,31 +134,12 @@ class LazyValue {
     LazyValue lazy;
     lazy.object_ = static_cast<const void*>(std::addressof(value));
     lazy.make_ = [](const void* object) -> c10::IValue {
-      // A callable is const here only because a temporary binds to `const&`.
-      Value& typed = *const_cast<std::remove_const_t<Value>*>(static_cast<const Value*>(object));
-      if constexpr (std::is_convertible_v<const Value&, at::Tensor>) {
-        return c10::IValue(at::Tensor(typed));
-      } else if constexpr (std::is_invocable_v<Value&>) {
-        using Result = std::invoke_result_t<Value&>;
-        static_assert(std::is_convertible_v<Result, at::Tensor> || std::is_constructible_v<c10::IValue, Result>,
-                      "dump: the callable must return a tensor or what a c10::IValue can hold");
-        if constexpr (std::is_convertible_v<Result, at::Tensor>) {
-          return c10::IValue(at::Tensor(typed()));
-        } else {
-          return c10::IValue(typed());
-        }
-      } else if constexpr (std::is_same_v<std::remove_cv_t<Value>, bool>) {
-        return c10::IValue(static_cast<bool>(typed));
-      } else if constexpr (std::is_integral_v<Value>) {
-        return c10::IValue(static_cast<std::int64_t>(typed));
-      } else if constexpr (std::is_floating_point_v<Value>) {
-        return c10::IValue(static_cast<double>(typed));
-      } else if constexpr (std::is_convertible_v<const Value&, std::string_view>) {
-        return c10::IValue(std::string(std::string_view(typed)));
+      const Value& typed = *static_cast<const Value*>(object);
+      if constexpr (std::is_convertible_v<const Value&, at::Tensor> || !std::is_invocable_v<Value&>) {
+        return make_ivalue(typed);
       } else {
-        static_assert(std::is_constructible_v<c10::IValue, const Value&>,
-                      "dump: the value must be a tensor, a callable, or what a c10::IValue can hold");
-        return c10::IValue(static_cast<const Value&>(typed));
+        // A callable is const here only because a temporary binds to `const&`.
+        return make_ivalue(const_cast<Value&>(typed)());
       }
     };
     return lazy;
@@ -147,10 +153,34 @@ class LazyValue {
   c10::IValue (*make_)(const void*) = nullptr;
 };
 
-template <class T, class = void>
-struct is_dict_like : std::false_type {};
-template <class T>
-struct is_dict_like<T, std::void_t<decltype(std::begin(std::declval<const T&>()))>> : std::true_type {};
+/// A borrowed range of named values, walked only when asked. Valid during one call.
+class DictView {
+ public:
+  using Each = void (*)(void* context, std::string_view key, const LazyValue& value);
+
+  template <class Dict>
+  static DictView of(const Dict& dict) {
+    DictView view;
+    view.object_ = static_cast<const void*>(std::addressof(dict));
+    view.visit_ = [](const void* object, Each each, void* context) {
+      for (const auto& item : *static_cast<const Dict*>(object)) {
+        if constexpr (has_key_and_value<std::decay_t<decltype(item)>>::value) {
+          each(context, item.key(), LazyValue::of(item.value()));
+        } else {
+          each(context, item.first, LazyValue::of(item.second));
+        }
+      }
+    };
+    return view;
+  }
+
+  void visit(Each each, void* context) const { visit_(object_, each, context); }
+
+ private:
+  DictView() = default;
+  const void* object_ = nullptr;
+  void (*visit_)(const void*, Each, void*) = nullptr;
+};
 
 }  // namespace detail
 
@@ -221,19 +251,9 @@ class DBG_API Dumper {
   void dump_dict(std::string_view prefix, const Dict& dict, TagList tags = {}, const DumpOptions& options = {}) {
     if (enabled_.load(std::memory_order_relaxed) == 0) return;
     if constexpr (std::is_same_v<Dict, c10::IValue>) {
-      dump_ivalue_dict(prefix, dict, tags, options);
+      dump_ivalue_dict_enabled(prefix, dict, tags, options);
     } else {
-      for (const auto& item : dict) {
-        std::string name(prefix);
-        name.push_back('_');
-        if constexpr (detail::has_key_and_value<std::decay_t<decltype(item)>>::value) {
-          name.append(item.key());
-          dump(name, item.value(), tags, options);
-        } else {
-          name.append(item.first);
-          dump(name, item.second, tags, options);
-        }
-      }
+      dump_dict_enabled(prefix, detail::DictView::of(dict), tags, options);
     }
   }
 
@@ -263,6 +283,8 @@ class DBG_API Dumper {
   void configure(DumperConfig config);
   /// Changes some fields, each `key=value`. Throws: as above.
   void configure(const std::vector<std::string>& key_values);
+  /// The same; without it a braced list could as well begin a DumperConfig, whose first fields are bool.
+  void configure(std::initializer_list<std::string> key_values) { configure(std::vector<std::string>(key_values)); }
 
   /// Sets the calling participant's step, dump index and context, and the clean-up's flag, back to the start.
   /// Configuration and exp_name stay; records that are there stay (a taken name moves on to the next free dump_index).
@@ -282,7 +304,10 @@ class DBG_API Dumper {
   Dumper(DumperConfig config, std::atomic<unsigned char>* mirror);
   // `options` null: the defaults. Built only here, since a default argument would cost calls that are off.
   void dump_enabled(std::string_view name, const detail::LazyValue& value, TagList tags, const DumpOptions* options);
-  void dump_ivalue_dict(std::string_view prefix, const c10::IValue& dict, TagList tags, const DumpOptions& options);
+  void dump_dict_enabled(std::string_view prefix, const detail::DictView& dict, TagList tags,
+                         const DumpOptions& options);
+  void dump_ivalue_dict_enabled(std::string_view prefix, const c10::IValue& dict, TagList tags,
+                                const DumpOptions& options);
   DumpModelReport dump_model_enabled(const detail::ModelView& model, const DumpModelOptions& options);
   void step_enabled();
 
@@ -290,8 +315,9 @@ class DBG_API Dumper {
   std::shared_ptr<detail::DumperImpl> impl_;
 };
 
-/// Adds to the calling thread's context until the end of the scope; the outer values are then restored.
-/// Threads: ends on the thread that made it, before the Dumper does.
+/// Adds to the calling thread's context until the end of the scope; the outer values are then restored, in their order.
+/// After a `reset()` in between nothing is.
+/// Threads: ends on the thread that made it.
 class DBG_API ContextScope {
  public:
   ContextScope(Dumper& dumper, TagList tags);
@@ -300,8 +326,8 @@ class DBG_API ContextScope {
   ContextScope& operator=(const ContextScope&) = delete;
 
  private:
-  Dumper& dumper_;
-  std::vector<std::pair<std::string, TagValue>> outer_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace dbg

@@ -3,14 +3,16 @@
 // Describes a value in a line's space.
 #include "dump/console_line.h"
 
-#include <ATen/core/Formatting.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
 #include "base/fence.h"
 #include "dbg/tags.h"
 
@@ -26,23 +28,14 @@ std::string sample_of(const at::Tensor& tensor) {
   at::Tensor row = tensor.detach();
   while (row.dim() > 1) row = row.select(0, 0);
   if (row.dim() == 0) row = row.unsqueeze(0);
-  row = row.slice(0, 0, kSampled).cpu();
-  std::vector<std::string> texts;
+  row = row.slice(0, 0, kSampled).cpu().resolve_conj().resolve_neg().contiguous();
+  const auto* raw = static_cast<const std::byte*>(row.const_data_ptr());
+  std::string text = "[";
   for (std::int64_t i = 0; i < row.numel(); ++i) {
-    if (row.is_complex()) {
-      const auto value = row[i].to(at::kComplexDouble).item<c10::complex<double>>();
-      texts.push_back(fmt::format("({:g}{:+g}j)", value.real(), value.imag()));
-    } else if (row.scalar_type() == at::kBool) {
-      texts.push_back(row[i].item<bool>() ? "True" : "False");
-    } else if (row.scalar_type() == at::kUInt64) {
-      texts.push_back(fmt::format("{}", row[i].item().toUInt64()));
-    } else if (at::isIntegralType(row.scalar_type(), false)) {
-      texts.push_back(fmt::format("{}", row[i].to(at::kLong).item<std::int64_t>()));
-    } else {
-      texts.push_back(fmt::format("{:.6g}", row[i].to(at::kDouble).item<double>()));
-    }
+    if (i > 0) text += ", ";
+    text += base::element_text(row.scalar_type(), raw + i * row.element_size());
   }
-  return fmt::format("[{}{}]", fmt::join(texts, ", "), tensor.numel() > row.numel() ? ", ..." : "");
+  return text + (tensor.numel() > row.numel() ? ", ...]" : "]");
 }
 
 std::string plain_text(const c10::IValue& value) {
@@ -52,7 +45,10 @@ std::string plain_text(const c10::IValue& value) {
   if (value.isDouble()) return python_text(value.toDouble());
   if (value.isString()) {
     const std::string& text = value.toStringRef();
-    return text.size() <= kLongestText ? text : text.substr(0, kLongestText) + "...";
+    std::string line = text.size() <= kLongestText ? text : text.substr(0, kLongestText) + "...";
+    std::replace_if(
+        line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+    return line;
   }
   if (value.isGenericDict()) return fmt::format("{} entries", value.toGenericDict().size());
   if (value.isTuple()) return fmt::format("{} elements", value.toTupleRef().size());
@@ -68,10 +64,11 @@ std::string console_line(std::string_view kind, std::string_view path, const c10
       return fmt::format("[Dumper.{}] {} type={} sample={}", kind, path, value.tagKind(), plain_text(value));
     }
     const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined()) return fmt::format("[Dumper.{}] {} type=Tensor undefined", kind, path);
     std::string sample = "?";
     (void)base::run_fenced([&] { sample = sample_of(tensor); });
     return fmt::format("[Dumper.{}] {} type=Tensor shape=[{}] dtype={} device={} sample={}", kind, path,
-                       fmt::join(tensor.sizes(), ", "), c10::toString(tensor.scalar_type()), tensor.device().str(),
+                       fmt::join(tensor.sizes(), ", "), base::dtype_name(tensor.scalar_type()), tensor.device().str(),
                        sample);
   } catch (...) {
     return {};

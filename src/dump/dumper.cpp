@@ -3,9 +3,11 @@
 // The Dumper's interface: thin, over dumper_impl.
 #include "dbg/dumper.h"
 
-#include <map>
-#include <mutex>
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "dbg/error.h"
@@ -37,22 +39,14 @@ void Dumper::dump_enabled(std::string_view name, const detail::LazyValue& value,
   impl_->dump(name, value, tags, options != nullptr ? *options : DumpOptions());
 }
 
-void Dumper::dump_ivalue_dict(std::string_view prefix, const c10::IValue& dict, TagList tags,
-                              const DumpOptions& options) {
-  if (!dict.isGenericDict()) {
-    base::log(LogLevel::warning, "Dumper", "dump_dict '{}': expected a dict, got {}; use dump() for other values",
-              prefix, dict.tagKind());
-    return;
-  }
-  for (const auto& entry : dict.toGenericDict()) {
-    if (!entry.key().isString()) {
-      base::log(LogLevel::warning, "Dumper", "dump_dict '{}': a key is {}, not text; its entry is left out", prefix,
-                entry.key().tagKind());
-      continue;
-    }
-    const std::string name = std::string(prefix) + "_" + entry.key().toStringRef();
-    dump(name, entry.value(), tags, options);
-  }
+void Dumper::dump_dict_enabled(std::string_view prefix, const detail::DictView& dict, TagList tags,
+                               const DumpOptions& options) {
+  impl_->dump_dict(prefix, dict, tags, options);
+}
+
+void Dumper::dump_ivalue_dict_enabled(std::string_view prefix, const c10::IValue& dict, TagList tags,
+                                      const DumpOptions& options) {
+  impl_->dump_dict(prefix, dict, tags, options);
 }
 
 DumpModelReport Dumper::dump_model_enabled(const detail::ModelView& model, const DumpModelOptions& options) {
@@ -104,20 +98,31 @@ void Dumper::set_interceptor(ValueInterceptor interceptor) {
   impl_->set_interceptor(std::move(interceptor));
 }
 
-ContextScope::ContextScope(Dumper& dumper, TagList tags) : dumper_(dumper) {
-  const auto before = dumper_.impl_->context();
-  for (const TagRef& tag : tags) {
-    const TagValue* outer = before ? before->find(tag.key) : nullptr;
-    outer_.emplace_back(std::string(tag.key), outer != nullptr ? *outer : TagValue());
-  }
-  dumper_.impl_->set_context(Tags(tags));
+// What a scope owns: it may outlive its Dumper, and the thread may be bound to another participant by its end.
+struct ContextScope::State {
+  std::shared_ptr<detail::DumperImpl> impl;
+  std::shared_ptr<ParticipantState> participant;
+  std::shared_ptr<const Tags> outer;  // null: empty
+  std::uint64_t epoch;
+  std::vector<std::string> keys;
+};
+
+ContextScope::ContextScope(Dumper& dumper, TagList tags) {
+  if (dumper.impl_->refuse_in_forked_child()) return;
+  auto participant = dumper.impl_->participant_state();
+  auto outer = participant->context();
+  const std::uint64_t epoch = participant->epoch();
+  state_ = std::make_unique<State>(
+      State{dumper.impl_, std::move(participant), std::move(outer), epoch, std::vector<std::string>()});
+  state_->keys.reserve(tags.size());
+  for (const TagRef& tag : tags) state_->keys.emplace_back(tag.key);
+  state_->participant->set_context(Tags(tags));
 }
 
 ContextScope::~ContextScope() {
+  if (!state_ || state_->impl->refuse_in_forked_child()) return;
   try {
-    Tags outer;
-    for (auto& [key, value] : outer_) outer.set(key, std::move(value));
-    dumper_.impl_->set_context(outer);
+    state_->participant->restore_context(state_->outer, state_->keys, state_->epoch);
   } catch (...) {
     base::log(LogLevel::error, "Dumper", "a ContextScope could not restore the outer context: out of memory");
   }

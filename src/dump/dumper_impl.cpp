@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
-// The way of one value: tags, filter, value, interceptor, record, gradients.
+// The way of one value: tags, filter, value, interceptor, gradients; the record itself is in dumper_record.cpp.
 #include "dump/dumper_impl.h"
 
 #include <fmt/format.h>
@@ -9,10 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "codec/pickle_writer.h"
 #include "dbg/error.h"
-#include "dbg/version.h"
-#include "dump/console_line.h"
 #include "dump/fork_generation.h"
 #include "dump/stream_capture.h"
 
@@ -22,12 +19,9 @@ namespace {
 constexpr std::string_view kPart = "Dumper";
 
 // What the record itself says; a tag of that name would contradict it.
-constexpr std::array<std::string_view, 10> kReservedKeys = {
+constexpr std::array<std::string_view, 11> kReservedKeys = {
     "step", "rank",      "dump_index", "world_rank", "world_size", "name", "recompute_status",
-    "dims", "dims_grad", "dbg_version"};
-
-// The axes that go into file names, in the order of the Python twin.
-constexpr std::array<std::string_view, 5> kFileNameAxes = {"pp", "tp", "cp", "ep", "etp"};
+    "dims", "dims_grad", "local_name", "dbg_version"};
 
 bool is_reserved(std::string_view key) {
   for (const std::string_view reserved : kReservedKeys) {
@@ -48,18 +42,26 @@ std::string_view to_text(RecomputeStatus status) {
   return "disabled";
 }
 
-std::string_view to_text(RecordKind kind) {
-  switch (kind) {
-    case RecordKind::value:
+std::string_view to_text(FaultPlace place) {
+  switch (place) {
+    case FaultPlace::dump:
       break;
-    case RecordKind::grad:
-      return "Grad";
-    case RecordKind::parameter:
-      return "ParamValue";
-    case RecordKind::parameter_grad:
-      return "ParamGrad";
+    case FaultPlace::dict:
+      return "iterating the dict of dump_dict";
+    case FaultPlace::walk:
+      return "walking the parameters of";
+    case FaultPlace::parameter:
+      return "dump_model at";
+    case FaultPlace::record:
+      return "writing the record of dump";
+    case FaultPlace::gradient:
+      return "the gradient of dump";
+    case FaultPlace::interceptor:
+      return "the interceptor of dump";
+    case FaultPlace::step:
+      return "step";
   }
-  return "Value";
+  return "dump";
 }
 
 Settings make_settings(DumperConfig config, const Settings* before) {
@@ -80,15 +82,14 @@ void say_what_is_missing(const DumperConfig& config) {
 // ranks).
 class CallLookup final : public TagLookup {
  public:
-  CallLookup(const CallPairs& call, const ParticipantState& state, const PluginList& plugins,
-             const PluginFaultHandler& on_fault)
-      : call_(call), state_(state), plugins_(plugins), on_fault_(on_fault) {}
+  CallLookup(const CallPairs& call, std::int64_t step, const PluginList& plugins, const PluginFaultHandler& on_fault)
+      : call_(call), step_(step), plugins_(plugins), on_fault_(on_fault) {}
 
   TagView find(std::string_view key) const noexcept override {
     for (const auto& [name, value] : call_.pairs) {
       if (name == key) return value;
     }
-    if (key == "step") return state_.step();
+    if (key == "step") return step_;
     if (key == "rank") return current_participant()->rank();
     if (key == "world_size") return current_participant()->world_size();
     if (!plugins_.empty()) return find_parallel(key);
@@ -109,7 +110,7 @@ class CallLookup final : public TagLookup {
   }
 
   const CallPairs& call_;
-  const ParticipantState& state_;
+  const std::int64_t step_;
   const PluginList& plugins_;
   const PluginFaultHandler& on_fault_;
   mutable std::optional<ParallelState> parallel_;
@@ -157,13 +158,30 @@ void DumperImpl::count(DumpOutcome outcome, std::uint64_t number) noexcept {
   outcomes_[static_cast<std::size_t>(outcome)].fetch_add(number, std::memory_order_relaxed);
 }
 
-void DumperImpl::record_fault(const Settings& settings, std::string_view what, std::string_view name) {
+void DumperImpl::record_fault(const Settings& settings, FaultPlace place, std::string_view name) {
   const std::string cause = base::describe_current_exception();
-  if (const std::uint64_t number = faults_.hit()) {
-    base::log(LogLevel::error, kPart, "{} '{}' failed: {} (fault {}; the run goes on without it)", what, name, cause,
-              number);
+  if (const std::uint64_t number = faults_[static_cast<std::size_t>(place)].hit()) {
+    base::log(LogLevel::error, kPart, "{} '{}' failed: {} (fault {} of its kind; the run goes on without it)",
+              to_text(place), name, cause, number);
   }
   if (settings.config.strict) throw;
+}
+
+void DumperImpl::drop(std::string_view name) {
+  count(DumpOutcome::dropped);
+  if (drops_.hit() != 1) return;
+  base::log(LogLevel::warning, kPart,
+            "dump '{}' is left out: this thread's CUDA stream is being captured into a graph, and a dump would "
+            "break the capture. Dumps inside graphs need graphs off (in many engines: --enforce-eager, "
+            "--disable-cuda-graph). Said once; `state()` counts them as dropped.",
+            name);
+}
+
+void DumperImpl::skip(std::string_view what, std::string_view name, std::string_view reason) {
+  count(DumpOutcome::skipped);
+  if (const std::uint64_t number = skips_.hit()) {
+    base::log(LogLevel::warning, kPart, "{} '{}' is not recorded: {} (skipped so far: {})", what, name, reason, number);
+  }
 }
 
 PluginFaultHandler DumperImpl::plugin_faults(const Settings& settings) {
@@ -211,10 +229,10 @@ CallPairs DumperImpl::make_call_pairs(std::string_view name, std::string_view re
   return call;
 }
 
-bool DumperImpl::passes_filter(const Settings& settings, const CallPairs& call, const ParticipantState& state) {
+bool DumperImpl::passes_filter(const Settings& settings, const CallPairs& call, std::int64_t step) {
   if (settings.filter.matches_everything()) return true;
   const PluginFaultHandler on_fault = plugin_faults(settings);
-  return settings.filter.matches(CallLookup(call, state, *settings.plugins, on_fault));
+  return settings.filter.matches(CallLookup(call, step, *settings.plugins, on_fault));
 }
 
 void DumperImpl::dump(std::string_view name, const LazyValue& value, TagList tags, const DumpOptions& options) {
@@ -235,8 +253,56 @@ void DumperImpl::dump(std::string_view name, const LazyValue& value, TagList tag
     throw;
   } catch (...) {
     count(DumpOutcome::failed);
-    record_fault(*now, "dump", name);
+    record_fault(*now, FaultPlace::dump, name);
   }
+}
+
+template <class Visit>
+void DumperImpl::walk_dict(std::string_view prefix, TagList tags, const DumpOptions& options, Visit&& visit) {
+  if (refuse_in_forked_child()) return;
+  bool is_dumping = false;
+  try {
+    std::string name(prefix);
+    name.push_back('_');
+    const std::size_t prefix_size = name.size();
+    visit([&](std::string_view key, const LazyValue& value) {
+      name.resize(prefix_size);
+      name.append(key);
+      is_dumping = true;
+      dump(name, value, tags, options);
+      is_dumping = false;
+    });
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    if (is_dumping) throw;  // strict, and counted already
+    count(DumpOutcome::failed);
+    record_fault(*settings(), FaultPlace::dict, prefix);
+  }
+}
+
+void DumperImpl::dump_dict(std::string_view prefix, const DictView& dict, TagList tags, const DumpOptions& options) {
+  walk_dict(prefix, tags, options, [&dict](auto dump_one) {
+    dict.visit([](void* context, std::string_view key,
+                  const LazyValue& value) { (*static_cast<decltype(dump_one)*>(context))(key, value); },
+               &dump_one);
+  });
+}
+
+void DumperImpl::dump_dict(std::string_view prefix, const c10::IValue& dict, TagList tags, const DumpOptions& options) {
+  walk_dict(prefix, tags, options, [&](auto dump_one) {
+    if (!dict.isGenericDict()) {
+      skip("dump_dict", prefix, fmt::format("expected a dict, got {}; use dump() for other values", dict.tagKind()));
+      return;
+    }
+    for (const auto& entry : dict.toGenericDict()) {
+      if (entry.key().isString()) {
+        dump_one(entry.key().toStringRef(), LazyValue::of(entry.value()));
+      } else {
+        skip("an entry of dump_dict", prefix, fmt::format("its key is {}, not text", entry.key().tagKind()));
+      }
+    }
+  });
 }
 
 DumpOutcome DumperImpl::dump_value(const Settings& settings, const DumpRequest& request, const LazyValue& value,
@@ -246,7 +312,8 @@ DumpOutcome DumperImpl::dump_value(const Settings& settings, const DumpRequest& 
                                         ? RecomputeStatus::disabled
                                         : settings.plugins->recompute_status(plugin_faults(settings));
   const CallPairs call = make_call_pairs(request.name, to_text(recompute), tags, state->context());
-  if (!passes_filter(settings, call, *state)) {
+  const std::int64_t step = state->step();
+  if (!passes_filter(settings, call, step)) {
     count(DumpOutcome::filtered);
     return DumpOutcome::filtered;
   }
@@ -255,21 +322,14 @@ DumpOutcome DumperImpl::dump_value(const Settings& settings, const DumpRequest& 
     return DumpOutcome::skipped;
   }
   if (is_stream_capturing()) {
-    count(DumpOutcome::dropped);
-    if (const std::uint64_t number = drops_.hit(); number == 1) {
-      base::log(LogLevel::warning, kPart,
-                "dump '{}' is left out: this thread's CUDA stream is being captured into a graph, and a dump would "
-                "break the capture. Dumps inside graphs need graphs off (in many engines: --enforce-eager, "
-                "--disable-cuda-graph). Said once; `state()` counts them as dropped.",
-                request.name);
-    }
+    drop(request.name);
     return DumpOutcome::dropped;
   }
-  const std::int64_t step = state->step();
   const c10::IValue made = value.make();
   intercept(settings, call, request, made, step);
 
   DumpOutcome outcome = DumpOutcome::skipped;
+  bool is_counted = request.want_value;
   if (request.want_value) {
     outcome = write_record_of(settings, *state, call, request, request.kind, request.name, made, step);
   }
@@ -278,16 +338,19 @@ DumpOutcome DumperImpl::dump_value(const Settings& settings, const DumpRequest& 
   if (request.want_current_grad && is_tensor) {
     const at::Tensor grad = made.toTensor().grad();
     if (grad.defined()) {
+      is_counted = true;
       const std::string grad_name = fmt::format("grad__{}", request.name);
       const DumpOutcome grad_outcome =
           write_record_of(settings, *state, call, request, is_parameter ? RecordKind::parameter_grad : RecordKind::grad,
                           grad_name, c10::IValue(grad), step);
       if (request.report != nullptr && grad_outcome == DumpOutcome::written) ++request.report->grads_written;
+      if (request.report != nullptr && grad_outcome == DumpOutcome::failed) ++request.report->grads_failed;
     } else if (request.report != nullptr) {
       ++request.report->without_grad;
     }
   }
   if (request.want_future_grad && is_tensor && made.toTensor().requires_grad()) {
+    is_counted = true;
     GradCapture capture;
     capture.participant = current_participant();
     capture.name = std::string(request.name);
@@ -301,6 +364,7 @@ DumpOutcome DumperImpl::dump_value(const Settings& settings, const DumpRequest& 
                         if (const auto self = weak.lock()) self->write_future_grad(captured, grad);
                       });
   }
+  if (!is_counted) count(DumpOutcome::skipped);
   return outcome;
 }
 
@@ -315,7 +379,8 @@ void DumperImpl::intercept(const Settings& settings, const CallPairs& call, cons
   } catch (const abi::__forced_unwind&) {
     throw;
   } catch (...) {
-    record_fault(settings, "the interceptor of dump", request.name);
+    interceptor_faults_.fetch_add(1, std::memory_order_relaxed);
+    record_fault(settings, FaultPlace::interceptor, request.name);
   }
 }
 
@@ -332,134 +397,25 @@ void DumperImpl::write_future_grad(const GradCapture& capture, const at::Tensor&
     call.pairs.emplace_back("recompute_status", std::string_view(capture.recompute_status));
     for (const auto& [key, value] : capture.tags) call.pairs.emplace_back(key, value.view());
     // The filter speaks of the value's name, as it did when the value was dumped.
-    if (!passes_filter(*now, call, *state)) {
+    if (!passes_filter(*now, call, capture.step)) {
       count(DumpOutcome::filtered);
       return;
     }
+    const std::string name = fmt::format("grad__{}", capture.name);
     if (is_stream_capturing()) {
-      count(DumpOutcome::dropped);
+      drop(name);
       return;
     }
     DumpRequest request;
     request.name = capture.name;
     request.save = capture.save;
     request.dims = capture.dims;
-    const std::string name = fmt::format("grad__{}", capture.name);
     write_record_of(*now, *state, call, request, RecordKind::grad, name, c10::IValue(grad), capture.step);
   } catch (const abi::__forced_unwind&) {
     throw;
   } catch (...) {
     count(DumpOutcome::failed);
-    record_fault(*now, "the gradient of dump", capture.name);
-  }
-}
-
-DumpOutcome DumperImpl::write_record_of(const Settings& settings, ParticipantState& state, const CallPairs& call,
-                                        const DumpRequest& request, RecordKind kind, std::string_view name,
-                                        const c10::IValue& value, std::int64_t step) {
-  try {
-    const std::shared_ptr<RecordSink> capture = state.capture_sink();
-    const bool to_file = settings.config.enable_output_file && request.save && capture == nullptr;
-    const bool to_console = settings.config.enable_output_console;
-    if (!to_file && !to_console && !(capture && request.save)) {
-      count(DumpOutcome::skipped);
-      return DumpOutcome::skipped;
-    }
-    if (const std::optional<std::string> reason = codec::refusal_of(value)) {
-      count(DumpOutcome::skipped);
-      if (const std::uint64_t number = skips_.hit()) {
-        base::log(LogLevel::warning, kPart, "dump '{}' is not recorded: {} (skipped so far: {})", name, *reason,
-                  number);
-      }
-      return DumpOutcome::skipped;
-    }
-
-    const auto participant = current_participant();
-    const bool is_future_grad = kind == RecordKind::grad;
-    RecordDraft draft;
-    draft.value = value;
-    draft.pairs.reserve(call.pairs.size() + 8);
-    draft.pairs.emplace_back("step", step);
-    draft.pairs.emplace_back("rank", participant->rank());
-    draft.pairs.emplace_back("dump_index", state.next_dump_index());
-    draft.pairs.emplace_back("name", name);
-    // As in the Python twin, whose comparator pairs by equal tag sets: a later gradient has no recompute_status.
-    for (std::size_t i = is_future_grad ? 2 : 1; i < call.pairs.size(); ++i) draft.pairs.push_back(call.pairs[i]);
-
-    const ParallelInfo parallel = settings.plugins->collect_parallel_info(plugin_faults(settings));
-    std::array<std::string, kFileNameAxes.size()> axis_keys;  // outlives the draft's borrowed keys
-    if (settings.config.include_parallel_rank_in_filename) {
-      for (std::size_t i = 0; i < kFileNameAxes.size(); ++i) {
-        const auto axis = parallel.merged.find(kFileNameAxes[i]);
-        if (!axis) continue;
-        axis_keys[i] = fmt::format("{}_rank", kFileNameAxes[i]);
-        bool taken = false;
-        for (const auto& pair : draft.pairs) taken = taken || pair.first == axis_keys[i];
-        if (!taken) {
-          draft.pairs.emplace_back(axis_keys[i], axis->rank);
-        } else if (!warned_parallel_.exchange(true, std::memory_order_relaxed)) {
-          base::log(LogLevel::warning, kPart,
-                    "tag '{}' of dump '{}' is also a plugin's parallel rank; the call's value wins (said once)",
-                    axis_keys[i], name);
-        }
-      }
-    }
-    draft.extra_meta.emplace_back("world_rank", participant->rank());
-    draft.extra_meta.emplace_back("world_size", participant->world_size());
-    for (const auto& [meta_name, axes] : parallel.by_meta_name) {
-      c10::impl::GenericDict info(c10::StringType::get(), c10::AnyType::get());
-      for (const ParallelAxis& axis : axes.axes()) {
-        info.insert(axis.name + "_rank", static_cast<std::int64_t>(axis.rank));
-        info.insert(axis.name + "_size", static_cast<std::int64_t>(axis.size));
-      }
-      draft.extra_meta.emplace_back(meta_name + "_parallel_info", c10::IValue(std::move(info)));
-    }
-    const bool is_grad = kind == RecordKind::grad || kind == RecordKind::parameter_grad;
-    const std::string_view dims = is_grad && !request.dims_grad.empty() ? request.dims_grad : request.dims;
-    if (!dims.empty()) draft.extra_meta.emplace_back("dims", std::string(dims));
-    if (!is_grad && !request.dims_grad.empty()) {
-      draft.extra_meta.emplace_back("dims_grad", std::string(request.dims_grad));
-    }
-    if (!is_future_grad) {
-      const std::string_view status = call.pairs[1].second.text();
-      if (status != "disabled") {
-        draft.extra_meta.emplace_back("recompute_pseudo_rank", std::int64_t{status == "recompute" ? 1 : 0});
-        draft.extra_meta.emplace_back("recompute_pseudo_size", std::int64_t{2});
-      }
-    }
-    if (!request.local_name.empty()) draft.extra_meta.emplace_back("local_name", std::string(request.local_name));
-    draft.extra_meta.emplace_back("dbg_version", std::string(version()));
-
-    std::shared_ptr<RecordSink> sink = capture;
-    if (to_file) sink = file_sink(settings, state);
-    const bool to_sink = sink != nullptr && request.save;
-    SinkOutcome result;
-    if (to_sink) {
-      while ((result = sink->write(draft)).taken) {
-        draft.pairs[RecordDraft::kDumpIndexAt].second = state.next_dump_index();
-      }
-      bytes_written_.fetch_add(result.bytes, std::memory_order_relaxed);
-    }
-    if (to_console) {
-      std::string path = draft.file_name();
-      if (to_file) {
-        const std::lock_guard lock(sink_mutex_);
-        path = fmt::format("{}/{}", sink_folder_, path);
-      }
-      base::log_text(LogLevel::info, kPart, console_line(to_text(kind), path, value));
-    }
-    count(to_sink ? DumpOutcome::written : DumpOutcome::skipped);
-    return to_sink ? DumpOutcome::written : DumpOutcome::skipped;
-  } catch (const abi::__forced_unwind&) {
-    throw;
-  } catch (...) {
-    // Here and not further out: the gradient of a value that could not be written may still be.
-    if (!settings.config.strict) {
-      count(DumpOutcome::failed);
-      record_fault(settings, "writing the record of dump", name);
-      return DumpOutcome::failed;
-    }
-    throw;
+    record_fault(*now, FaultPlace::gradient, capture.name);
   }
 }
 

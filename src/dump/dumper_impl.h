@@ -58,6 +58,10 @@ struct FileNotes {
 /// Why a call led to a record, or did not.
 enum class DumpOutcome { written, filtered, skipped, dropped, failed };
 
+/// What a fault befell. Each has its own rate of lines, so that one kind can't hide another.
+enum class FaultPlace { dump, dict, walk, parameter, record, gradient, interceptor, step };
+inline constexpr std::size_t kFaultPlaces = 8;
+
 /// What stays the same for all records of one call.
 struct DumpRequest {
   std::string_view name;
@@ -82,11 +86,14 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   void detach() noexcept;
 
   void dump(std::string_view name, const LazyValue& value, TagList tags, const DumpOptions& options);
+  void dump_dict(std::string_view prefix, const DictView& dict, TagList tags, const DumpOptions& options);
+  void dump_dict(std::string_view prefix, const c10::IValue& dict, TagList tags, const DumpOptions& options);
   DumpModelReport dump_model(const ModelView& model, const DumpModelOptions& options);
   void step();
   void set_context(const Tags& tags);
-  std::shared_ptr<const Tags> context();
   std::shared_ptr<ParticipantState> participant_state();
+  /// Whether this is a forked child, where nothing is to be touched; says so once.
+  bool refuse_in_forked_child();
 
   void configure(DumperConfig config);
   DumperConfig config();
@@ -102,7 +109,9 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
 
  private:
   std::shared_ptr<const Settings> settings() const;
-  bool refuse_in_forked_child();
+  /// Dumps what `visit` hands to its argument, a function of key and value, inside the fence.
+  template <class Visit>
+  void walk_dict(std::string_view prefix, TagList tags, const DumpOptions& options, Visit&& visit);
 
   DumpOutcome dump_value(const Settings& settings, const DumpRequest& request, const LazyValue& value, TagSpan tags);
   DumpOutcome write_record_of(const Settings& settings, ParticipantState& state, const CallPairs& call,
@@ -112,7 +121,10 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
                  std::int64_t step);
   CallPairs make_call_pairs(std::string_view name, std::string_view recompute_status, TagSpan tags,
                             std::shared_ptr<const Tags> context);
-  bool passes_filter(const Settings& settings, const CallPairs& call, const ParticipantState& state);
+  bool passes_filter(const Settings& settings, const CallPairs& call, std::int64_t step);
+  /// Counts a dump or gradient that is left out because a stream is being captured; warns once.
+  void drop(std::string_view name);
+  void skip(std::string_view what, std::string_view name, std::string_view reason);
   PluginFaultHandler plugin_faults(const Settings& settings);
 
   std::shared_ptr<RecordSink> file_sink(const Settings& settings, ParticipantState& state);
@@ -120,8 +132,8 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   void clean_up(const Settings& settings, ParticipantState& state);
   std::string folder_locked(const Settings& settings) const;
 
-  /// Counts a fault of the current exception, logs it at a limited rate, and rethrows it when strict.
-  void record_fault(const Settings& settings, std::string_view what, std::string_view name);
+  /// Logs the current exception at a limited rate, and rethrows it when strict.
+  void record_fault(const Settings& settings, FaultPlace place, std::string_view name);
   void count(DumpOutcome outcome, std::uint64_t number = 1) noexcept;
   void publish_enabled(bool enabled) noexcept;
 
@@ -145,9 +157,10 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
 
   std::atomic<std::uint64_t> outcomes_[5]{};
   std::atomic<std::uint64_t> interceptions_{0};
+  std::atomic<std::uint64_t> interceptor_faults_{0};
   std::atomic<std::uint64_t> plugin_faults_{0};
   std::atomic<std::uint64_t> bytes_written_{0};
-  base::RepeatLimiter faults_;
+  base::RepeatLimiter faults_[kFaultPlaces];
   base::RepeatLimiter skips_;
   base::RepeatLimiter drops_;
   std::atomic<bool> warned_reserved_{false};

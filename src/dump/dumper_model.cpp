@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <unordered_set>
 #include <utility>
 
@@ -24,7 +25,9 @@ struct NamedWalk {
 
 // The walks of a model and its extra modules. A tensor met in an earlier walk is not repeated in a later one; names
 // that are tied within one walk all stay.
-std::vector<NamedWalk> walk_all(const ModelView& model, const DumpModelOptions& options) {
+// `on_fault` is called inside a catch block with what could not be walked; the other walks go on.
+std::vector<NamedWalk> walk_all(const ModelView& model, const DumpModelOptions& options,
+                                const std::function<void(const std::string& what)>& on_fault) {
   std::vector<NamedWalk> walks;
   std::unordered_set<const void*> earlier;
   const auto add = [&](WalkedModel walked, const std::string& path) {
@@ -33,7 +36,8 @@ std::vector<NamedWalk> walk_all(const ModelView& model, const DumpModelOptions& 
     walk.info.prefix = path;
     walk.info.model_chunk = options.model_chunk;
     for (NamedParameter& parameter : walked.parameters) {
-      if (earlier.contains(parameter.tensor.unsafeGetTensorImpl())) continue;
+      // Undefined tensors all share one impl, and are not one parameter for that.
+      if (parameter.tensor.defined() && earlier.contains(parameter.tensor.unsafeGetTensorImpl())) continue;
       std::string name = path.empty() ? std::move(parameter.name) : path + "." + parameter.name;
       walk.info.parameter_names.push_back(name);
       walk.parameters.push_back({std::move(name), std::move(parameter.tensor)});
@@ -42,13 +46,19 @@ std::vector<NamedWalk> walk_all(const ModelView& model, const DumpModelOptions& 
     walks.push_back(std::move(walk));
   };
   const auto walk_one = [&](const ModelView& view, const std::string& path) {
-    WalkedModel walked = view.walk();
-    if (walked.is_null) {
-      base::log(LogLevel::warning, "Dumper", "dump_model: {} is a null pointer; it is left out",
-                path.empty() ? "the model" : "the extra module '" + path + "'");
-      return;
+    const std::string what = path.empty() ? "the model" : "the extra module " + path;
+    try {
+      WalkedModel walked = view.walk();
+      if (walked.is_null) {
+        base::log(LogLevel::warning, "Dumper", "dump_model: {} is a null pointer; it is left out", what);
+        return;
+      }
+      add(std::move(walked), path);
+    } catch (const abi::__forced_unwind&) {
+      throw;
+    } catch (...) {
+      on_fault(what);
     }
-    add(std::move(walked), path);
   };
   walk_one(model, "");
   for (const ExtraModule& extra : options.extra_modules) walk_one(extra.view(), extra.path());
@@ -70,16 +80,10 @@ DumpModelReport DumperImpl::dump_model(const ModelView& model, const DumpModelOp
   if (refuse_in_forked_child()) return report;
   const auto now = settings();
   if (!now->config.enable) return report;
-  std::vector<NamedWalk> walks;
-  try {
-    walks = walk_all(model, options);
-  } catch (const abi::__forced_unwind&) {
-    throw;
-  } catch (...) {
+  const std::vector<NamedWalk> walks = walk_all(model, options, [&](const std::string& what) {
     count(DumpOutcome::failed);
-    record_fault(*now, "walking the model for", options.name_prefix);
-    return report;
-  }
+    record_fault(*now, FaultPlace::walk, what);
+  });
 
   std::vector<TagRef> tags;
   tags.reserve(options.tags.size());
@@ -108,12 +112,16 @@ DumpModelReport DumperImpl::dump_model(const ModelView& model, const DumpModelOp
         if (outcome == DumpOutcome::written) ++report.written;
         if (outcome == DumpOutcome::filtered) ++report.filtered;
         if (outcome == DumpOutcome::failed) ++report.failed;
+        if (outcome == DumpOutcome::dropped) {
+          report.failed += request.want_value ? 1 : 0;
+          report.grads_failed += request.want_current_grad ? 1 : 0;
+        }
       } catch (const abi::__forced_unwind&) {
         throw;
       } catch (...) {
         count(DumpOutcome::failed);
         ++report.failed;
-        record_fault(*now, "dump_model at", parameter.name);
+        record_fault(*now, FaultPlace::parameter, parameter.name);
       }
     }
   }

@@ -15,10 +15,6 @@ std::shared_ptr<ParticipantState> DumperImpl::participant_state() {
   return participants_.of(current_participant());
 }
 
-std::shared_ptr<const Tags> DumperImpl::context() {
-  return participant_state()->context();
-}
-
 void DumperImpl::set_context(const Tags& tags) {
   if (refuse_in_forked_child()) return;
   participant_state()->set_context(tags);
@@ -32,7 +28,7 @@ void DumperImpl::step() {
     const std::int64_t step = participant_state()->next_step();
     if (now->config.enable_output_console) base::log(LogLevel::info, "Dumper", "step={}", step);
   } catch (...) {
-    record_fault(*now, "step", "");
+    record_fault(*now, FaultPlace::step, "");
   }
 }
 
@@ -113,6 +109,7 @@ DumperState DumperImpl::state() {
   result.counters.dropped = outcome(DumpOutcome::dropped);
   result.counters.failed = outcome(DumpOutcome::failed);
   result.counters.interceptions = interceptions_.load(std::memory_order_relaxed);
+  result.counters.interceptor_faults = interceptor_faults_.load(std::memory_order_relaxed);
   result.counters.plugin_faults = plugin_faults_.load(std::memory_order_relaxed);
   result.counters.bytes_written = bytes_written_.load(std::memory_order_relaxed);
   return result;

@@ -16,6 +16,7 @@ std::uint64_t next_dumper_id() {
 
 // A thread serves few participants; the list is short and searched from the front.
 struct ThreadContext {
+  std::weak_ptr<const bool> life;  // of the ParticipantState
   std::uint64_t dumper_id;
   std::uint64_t participant_id;
   std::uint64_t epoch;
@@ -36,10 +37,10 @@ void store_thread_context(ThreadContext fresh) {
     *mine = std::move(fresh);
     return;
   }
-  constexpr std::size_t kMany = 64;  // a thread that outlives many Dumpers must not remember them all
-  if (thread_contexts.size() >= kMany) {
+  // A thread that outlives many Dumpers must not remember them all.
+  if (thread_contexts.size() == thread_contexts.capacity()) {
     thread_contexts.erase(std::remove_if(thread_contexts.begin(), thread_contexts.end(),
-                                         [](const ThreadContext& context) { return !context.tags; }),
+                                         [](const ThreadContext& context) { return context.life.expired(); }),
                           thread_contexts.end());
   }
   thread_contexts.push_back(std::move(fresh));
@@ -60,7 +61,7 @@ std::shared_ptr<const Tags> ParticipantState::context() {
     const std::lock_guard lock(mutex_);
     start = home_context_;
   }
-  store_thread_context({dumper_id_, participant_id_, epoch, start});
+  store_thread_context({life_, dumper_id_, participant_id_, epoch, start});
   return start;
 }
 
@@ -74,7 +75,32 @@ void ParticipantState::set_context(const Tags& tags) {
       merged.set(key, value);
     }
   }
-  std::shared_ptr<const Tags> fresh = merged.empty() ? nullptr : std::make_shared<const Tags>(std::move(merged));
+  store_context(merged.empty() ? nullptr : std::make_shared<const Tags>(std::move(merged)));
+}
+
+void ParticipantState::restore_context(const std::shared_ptr<const Tags>& outer, const std::vector<std::string>& keys,
+                                       std::uint64_t epoch) {
+  if (epoch_.load(std::memory_order_acquire) != epoch) return;
+  const auto is_restored = [&keys](const std::string& key) {
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  };
+  const auto now = context();
+  Tags restored;
+  if (outer) {
+    for (const auto& [key, value] : *outer) {
+      const TagValue* kept = is_restored(key) ? &value : (now ? now->find(key) : nullptr);
+      if (kept != nullptr) restored.set(key, *kept);
+    }
+  }
+  if (now) {
+    for (const auto& [key, value] : *now) {
+      if (!is_restored(key)) restored.set(key, value);
+    }
+  }
+  store_context(restored.empty() ? nullptr : std::make_shared<const Tags>(std::move(restored)));
+}
+
+void ParticipantState::store_context(std::shared_ptr<const Tags> fresh) {
   std::uint64_t epoch = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -85,7 +111,7 @@ void ParticipantState::set_context(const Tags& tags) {
       has_home_context_.store(home_context_ != nullptr, std::memory_order_release);
     }
   }
-  store_thread_context({dumper_id_, participant_id_, epoch, std::move(fresh)});
+  store_thread_context({life_, dumper_id_, participant_id_, epoch, std::move(fresh)});
 }
 
 void ParticipantState::reset() {

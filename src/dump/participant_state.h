@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -31,6 +32,12 @@ class ParticipantState {
   std::shared_ptr<const Tags> context();
   /// Merges into the calling thread's context; None removes.
   void set_context(const Tags& tags);
+  /// Gives `keys` back what `outer` (null: empty) says of them, in the place they had there; other keys stay. Does
+  /// nothing when there was a reset since `epoch`.
+  void restore_context(const std::shared_ptr<const Tags>& outer, const std::vector<std::string>& keys,
+                       std::uint64_t epoch);
+  /// Grows by one with every reset.
+  std::uint64_t epoch() const noexcept { return epoch_.load(std::memory_order_acquire); }
 
   /// Back to the start: step, dump index, every thread's context, the clean-up's flag.
   void reset();
@@ -44,8 +51,11 @@ class ParticipantState {
   void remove_capture(const RecordSink* sink);
 
  private:
+  void store_context(std::shared_ptr<const Tags> fresh);
+
   const std::uint64_t dumper_id_;
   const std::uint64_t participant_id_;
+  const std::shared_ptr<const bool> life_ = std::make_shared<const bool>(true);  // threads ask whether it has ended
   std::atomic<std::int64_t> step_{0};
   std::atomic<std::int64_t> dump_index_{0};
   std::atomic<bool> cleanup_taken_{false};

@@ -5,6 +5,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/jit_type.h>
+#include <c10/core/InferenceMode.h>
 
 namespace dbg {
 
@@ -25,6 +26,8 @@ c10::IValue to_ivalue(TagView value) {
 }
 
 c10::IValue deep_copy(const c10::IValue& value) {
+  // A copy made in inference mode would be an inference tensor: of little use to whoever looks at it later.
+  const c10::InferenceMode ordinary(false);
   const at::NoGradGuard no_grad;
   return value.deepcopy();
 }

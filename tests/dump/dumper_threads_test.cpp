@@ -1,0 +1,215 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Facts about dumping from several threads: threads of one rank, and ranks that are threads.
+#include <ATen/ATen.h>
+
+#include <atomic>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dump/dumper_fixture.h"
+#include "support/rank_threads.h"
+
+namespace dbg {
+namespace {
+
+using test::has_meta;
+using test::meta_of;
+using test::run_ranks_as_threads;
+using testing::ElementsAre;
+using testing::UnorderedElementsAre;
+
+class DumperThreadsTest : public test::DumperFixture {};
+
+void run_threads(int count, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back(body, i);
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(DumperThreadsTest, FourThreadsOfOneRankLoseNoRecord) {
+  Dumper dumper(config());
+  const at::Tensor value = at::ones({3});
+  run_threads(4, [&](int thread) {
+    for (int i = 0; i < 1000; ++i) dumper.dump("x", value, {{"thread", thread}, {"i", i}});
+  });
+  const auto indices = file_tags("dump_index");
+  EXPECT_EQ(indices.size(), 4000u);
+  const std::set<std::string> distinct(indices.begin(), indices.end());
+  EXPECT_EQ(distinct.size(), 4000u);
+  EXPECT_EQ(distinct.count("1"), 1u);
+  EXPECT_EQ(distinct.count("4000"), 1u);
+  EXPECT_EQ(dumper.state().counters.written, 4000u);
+  EXPECT_EQ(dumper.state().counters.failed, 0u);
+  EXPECT_EQ(dumper.state().dump_index, 4000);
+  std::set<std::string> calls;
+  for (const Tags& tags : files()) calls.insert(test::tag_text(tags, "thread") + "/" + test::tag_text(tags, "i"));
+  EXPECT_EQ(calls.size(), 4000u);
+}
+
+TEST_F(DumperThreadsTest, RanksAsThreadsKeepStepIndexAndNamesApart) {
+  Dumper dumper(config());
+  run_ranks_as_threads(2, [&](int rank) {
+    for (int step = 0; step <= rank; ++step) {
+      dumper.dump("x", at::full({2}, rank), {{"from", rank}});
+      dumper.step();
+    }
+    EXPECT_EQ(dumper.state().step, rank + 1);
+    EXPECT_EQ(dumper.state().dump_index, rank + 1);
+  });
+  EXPECT_THAT(file_names(),
+              ElementsAre("step=0___rank=0___dump_index=1___name=x___recompute_status=disabled___from=0.pt",
+                          "step=0___rank=1___dump_index=1___name=x___recompute_status=disabled___from=1.pt",
+                          "step=1___rank=1___dump_index=2___name=x___recompute_status=disabled___from=1.pt"));
+  const std::vector<int> ranks{0, 1, 1};
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const DumpRecord record = test::read_file(paths().at(i));
+    EXPECT_TRUE(at::equal(record.value.toTensor(), at::full({2}, ranks[i])));
+    EXPECT_EQ(meta_of(record, "rank").toInt(), ranks[i]);
+    EXPECT_EQ(meta_of(record, "world_rank").toInt(), ranks[i]);
+    EXPECT_EQ(meta_of(record, "world_size").toInt(), 2);
+    EXPECT_EQ(meta_of(record, "from").toInt(), ranks[i]);
+  }
+}
+
+TEST_F(DumperThreadsTest, CaptureIsOfOneRank) {
+  Dumper dumper(config());
+  run_ranks_as_threads(2, [&](int rank) {
+    const auto capture = dumper.capture_output();
+    for (int i = 0; i < 10; ++i) dumper.dump("x", at::full({2}, rank));
+    const auto records = capture.records().at("x");
+    ASSERT_EQ(records.size(), 10u);
+    for (const DumpRecord& record : records) {
+      EXPECT_EQ(meta_of(record, "rank").toInt(), rank);
+      EXPECT_EQ(meta_of(record, "world_rank").toInt(), rank);
+      EXPECT_EQ(meta_of(record, "world_size").toInt(), 2);
+      EXPECT_TRUE(at::equal(record.value.toTensor(), at::full({2}, rank)));
+    }
+  });
+  EXPECT_TRUE(paths().empty());
+}
+
+TEST_F(DumperThreadsTest, EveryThreadOfTheRankIsCaptured) {
+  Dumper dumper(config());
+  const auto capture = dumper.capture_output();
+  run_threads(4, [&](int) {
+    for (int i = 0; i < 50; ++i) dumper.dump("x", at::ones({2}));
+  });
+  const auto records = capture.records().at("x");
+  std::set<std::int64_t> indices;
+  for (const DumpRecord& record : records) indices.insert(meta_of(record, "dump_index").toInt());
+  EXPECT_EQ(indices.size(), 200u);
+}
+
+TEST_F(DumperThreadsTest, NewThreadStartsWithTheParticipantsContext) {
+  Dumper dumper(config());
+  dumper.set_ctx({{"phase", "prefill"}});
+  const auto capture = dumper.capture_output();
+  std::thread([&] {
+    dumper.dump("inherits", at::ones({2}));
+    dumper.set_ctx({{"phase", "other"}, {"worker", 1}});
+    dumper.dump("own", at::ones({2}));
+    dumper.set_ctx({{"phase", nullptr}, {"worker", nullptr}});
+    dumper.dump("emptied", at::ones({2}));
+  }).join();
+  dumper.dump("main", at::ones({2}));
+  const auto records = capture.records();
+  EXPECT_EQ(meta_of(records.at("inherits").at(0), "phase").toStringRef(), "prefill");
+  EXPECT_EQ(meta_of(records.at("own").at(0), "phase").toStringRef(), "other");
+  EXPECT_FALSE(has_meta(records.at("emptied").at(0), "phase"));
+  EXPECT_EQ(meta_of(records.at("main").at(0), "phase").toStringRef(), "prefill");
+  EXPECT_FALSE(has_meta(records.at("main").at(0), "worker"));
+}
+
+TEST_F(DumperThreadsTest, ContextIsNotSharedBetweenRanks) {
+  Dumper dumper(config());
+  run_ranks_as_threads(2, [&](int rank) {
+    const auto capture = dumper.capture_output();
+    dumper.dump("before", at::ones({2}));
+    dumper.set_ctx({{"mine", rank}});
+    dumper.dump("after", at::ones({2}));
+    EXPECT_FALSE(has_meta(capture.records().at("before").at(0), "mine"));
+    EXPECT_EQ(meta_of(capture.records().at("after").at(0), "mine").toInt(), rank);
+  });
+}
+
+TEST_F(DumperThreadsTest, ContextScopeIsOfItsThread) {
+  Dumper dumper(config());
+  const auto capture = dumper.capture_output();
+  dumper.set_ctx({{"phase", "all"}});
+  std::thread([&] { dumper.dump("prepare", at::ones({2})); }).join();
+  run_threads(4, [&](int thread) {
+    for (int i = 0; i < 50; ++i) {
+      const ContextScope scope(dumper, {{"thread", thread}, {"phase", "inner"}});
+      dumper.dump("x", at::ones({1}), {{"expected", thread}});
+    }
+    dumper.dump("outside", at::ones({1}));
+  });
+  const auto records = capture.records();
+  for (const DumpRecord& record : records.at("x")) {
+    EXPECT_EQ(meta_of(record, "thread").toInt(), meta_of(record, "expected").toInt());
+    EXPECT_EQ(meta_of(record, "phase").toStringRef(), "inner");
+  }
+  for (const DumpRecord& record : records.at("outside")) {
+    EXPECT_EQ(meta_of(record, "phase").toStringRef(), "all");
+    EXPECT_FALSE(has_meta(record, "thread"));
+  }
+}
+
+TEST_F(DumperThreadsTest, SettingsMayChangeWhileThreadsDump) {
+  Dumper dumper(config({"enable_output_file=false", "enable_grad=true"}));
+  std::atomic<bool> done{false};
+  std::thread changing([&] {
+    for (int i = 0; i < 200; ++i) {
+      dumper.configure({i % 2 == 0 ? "filter=layer_id == 1" : "filter="});
+      auto plugin = std::make_shared<test::FakePlugin>();
+      plugin->state.set("tp", 1, 2);
+      PluginHandle handle = dumper.add_plugin(plugin);
+      dumper.set_interceptor([](const Interception&) {});
+      dumper.set_interceptor({});
+      handle.remove();
+      (void)dumper.state();
+      dumper.configure({i % 3 == 0 ? "enable=false" : "enable=true"});
+    }
+    done = true;
+  });
+  run_ranks_as_threads(2, [&](int rank) {
+    const auto capture = dumper.capture_output();
+    for (int i = 0; !done; ++i) {
+      const at::Tensor leaf = at::ones({2}).requires_grad_();
+      const ContextScope scope(dumper, {{"i", i}});
+      dumper.dump("x", leaf, {{"layer_id", rank}});
+      leaf.sum().backward();
+      dumper.step();
+    }
+    dumper.reset();
+  });
+  changing.join();
+  EXPECT_EQ(dumper.state().counters.failed, 0u);
+}
+
+TEST_F(DumperThreadsTest, TwoStagesAsThreadsGiveSixDistinctParameters) {
+  Dumper dumper(config({"enable_model_value=true"}));
+  dumper.add_plugin(std::make_shared<PipelineLayerOffsetPlugin>(
+      [](int) -> std::optional<std::int64_t> { return current_participant()->rank() * 3; }));
+  struct Stage {
+    std::vector<std::pair<std::string, at::Tensor>> named_parameters() const {
+      std::vector<std::pair<std::string, at::Tensor>> parameters;
+      for (int i = 0; i < 3; ++i) {
+        parameters.emplace_back("layers." + std::to_string(i) + ".weight", at::full({2}, first + i));
+      }
+      return parameters;
+    }
+    int first;
+  };
+  run_ranks_as_threads(2, [&](int rank) { dumper.dump_model(Stage{3 * rank}); });
+  EXPECT_THAT(file_tags("name"),
+              UnorderedElementsAre("param__layers.0.weight", "param__layers.1.weight", "param__layers.2.weight",
+                                   "param__layers.3.weight", "param__layers.4.weight", "param__layers.5.weight"));
+}
+
+}  // namespace
+}  // namespace dbg
