@@ -324,7 +324,10 @@ std::string shown(const Value& value) {
       return python_text(value.real);
     case Kind::text: {
       const std::string_view head = clipped(value.view(), kShownText);
-      return "'" + std::string(head) + (head.size() < value.text.size ? "...'" : "'");
+      std::string shown(1, '\'');
+      shown += head;
+      shown += head.size() < value.text.size ? "...'" : "'";
+      return shown;
     }
     case Kind::tuple:
       return "a tuple";
