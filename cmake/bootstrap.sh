@@ -210,29 +210,36 @@ make_venv() { # python
   "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
     die "$1 is $("$1" --version 2>&1); torch needs Python 3.10 or newer"
   "$1" -m venv --clear "$venv"
-  rm -f "$stamps/torch" "$stamps/peers"
+  rm -f "$stamps/torch" "$stamps/peers" "$stamps/cuda-headers"
 }
 
-# The light set: torch alone and the two CUDA libraries that libtorch_cpu.so is linked against, in the versions that this
-# torch itself asks for.
+# Prints what the installed torch asks for of the CUDA libraries named, in the versions it asks for. A torch without CUDA
+# asks for none. Since CUDA 13 the requirement is one on a whole toolkit, whose parts have the toolkit's version.
+cuda_requirements() { # part ...
+  "$venv/bin/python3" - "$@" <<'EOF'
+import importlib.metadata, re, sys
+for requirement in importlib.metadata.requires("torch") or []:
+    toolkit = re.match(r"cuda-toolkit\[.*\]==(\d+\.\d+)", requirement)
+    for part in sys.argv[1:]:
+        own = re.match(rf"(nvidia-cuda-{part}(?:-cu\d+)?)==([\d.]+)", requirement)
+        if own:
+            print(f"{own[1]}=={own[2]}")
+        elif toolkit:
+            print(f"nvidia-cuda-{part}=={toolkit[1]}.*")
+EOF
+}
+
+install_cuda() { # part ...
+  local requirements
+  requirements=$(cuda_requirements "$@")
+  # shellcheck disable=SC2086  # a list of words
+  [ -z "$requirements" ] || pip install --no-deps $requirements
+}
+
+# The light set: torch alone and the two CUDA libraries that libtorch_cpu.so is linked against.
 install_light_torch() {
   pip install --no-deps "torch==$torch_version"
-  local cuda
-  cuda=$("$venv/bin/python3" - <<'EOF'
-import importlib.metadata, re
-for requirement in importlib.metadata.requires("torch") or []:
-    own = re.match(r"(nvidia-cuda-(?:runtime|cupti)(?:-cu\d+)?)==([\d.]+)", requirement)
-    toolkit = re.match(r"cuda-toolkit\[.*\]==(\d+\.\d+)", requirement)
-    if own:
-        print(f"{own[1]}=={own[2]}")
-    elif toolkit:
-        print(f"nvidia-cuda-runtime=={toolkit[1]}.*")
-        print(f"nvidia-cuda-cupti=={toolkit[1]}.*")
-EOF
-  )
-  # A build of torch without CUDA asks for neither.
-  # shellcheck disable=SC2086
-  [ -z "$cuda" ] || pip install --no-deps $cuda
+  install_cuda runtime cupti
 }
 
 fetch_wheel() { # requirement, folder, pip options ...
@@ -269,7 +276,7 @@ find_existing_torch
 
 peers_file=$source_dir/tests/interop/requirements.txt
 peers_recipe="$(cksum <"$peers_file")"
-need_torch=no need_full_torch=no need_link=no need_peers=no need_sglang=no need_model=no
+need_torch=no need_full_torch=no need_link=no need_headers=no need_peers=no need_sglang=no need_model=no
 torch_recipe='' link_python=''
 
 if [ -n "$existing_torch" ]; then
@@ -292,6 +299,8 @@ elif [ "$full" = yes ]; then
   done_before torch "$torch_recipe" || need_link=yes
 fi
 if [ "$full" = yes ]; then
+  # cuda_runtime.h includes headers of a package that torch does not ask for.
+  done_before cuda-headers "$torch_recipe" || need_headers=yes
   done_before peers "$peers_recipe of $torch_recipe" || need_peers=yes
   done_before sglang "$sglang_version" || need_sglang=yes
 fi
@@ -302,6 +311,7 @@ plan() { todo=yes; say "will download $*"; }
 if [ $need_torch = yes ]; then plan "torch $torch_version and two CUDA libraries of it, about 0.6 GB, into $venv"; fi
 if [ $need_full_torch = yes ]; then plan "torch $torch_version with all it asks for, about 3.3 GB, into $venv"; fi
 if [ $need_link = yes ]; then todo=yes; say "will make $venv see the torch of $link_python"; fi
+if [ $need_headers = yes ]; then plan "the rest of CUDA's headers, less than 1 MB, into $venv"; fi
 if [ $need_peers = yes ]; then plan "the Python peers of the tests, about 150 MB, into $venv"; fi
 if [ $need_sglang = yes ]; then plan "sglang $sglang_version, 12 MB, to unpack its debug tools into $sglang_dir"; fi
 if [ $need_model = yes ]; then plan "the model all-MiniLM-L6-v2, 84 MB, into $model_dir"; fi
@@ -311,8 +321,8 @@ if [ $need_model = yes ]; then plan "the model all-MiniLM-L6-v2, 84 MB, into $mo
 if [ $todo = yes ]; then
   # Another torch than the one in the environment means another set of libraries around it: start over.
   if [ -n "$torch_recipe" ] && [ -e "$stamps/torch" ] && [[ "$(cat "$stamps/torch") " != "$torch_recipe "* ]]; then
-    rm -rf "$venv" "$stamps/torch" "$stamps/peers"
-    if [ "$full" = yes ]; then need_peers=yes; fi
+    rm -rf "$venv" "$stamps/torch" "$stamps/peers" "$stamps/cuda-headers"
+    if [ "$full" = yes ]; then need_peers=yes need_headers=yes; fi
   fi
   make_venv "${link_python:-python3}"
 fi
@@ -328,6 +338,10 @@ if [ $need_link = yes ]; then
   site=$("$venv/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   (cd "$existing_torch/.." && pwd) >"$site/existing_torch.pth"
   mark_done torch "$torch_recipe"
+fi
+if [ $need_headers = yes ]; then
+  install_cuda crt
+  mark_done cuda-headers "$torch_recipe"
 fi
 if [ $need_peers = yes ]; then
   pip install -r "$peers_file"

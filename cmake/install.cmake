@@ -19,6 +19,7 @@ configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/dbgConfig.cmake.in" "
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/dbgConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(
   FILES "${PROJECT_BINARY_DIR}/dbgConfig.cmake" "${PROJECT_BINARY_DIR}/dbgConfigVersion.cmake"
-        "${PROJECT_SOURCE_DIR}/cmake/FindLibtorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/re2.cmake"
+        "${PROJECT_SOURCE_DIR}/cmake/FindLibtorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/nccl_target.cmake"
+        "${PROJECT_SOURCE_DIR}/cmake/re2.cmake"
   DESTINATION "${_dbg_package_folder}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -1,0 +1,12 @@
+# SPDX-FileCopyrightText: the dbg authors
+# SPDX-License-Identifier: Apache-2.0
+# Makes the imported target dbg::nccl, the library to link; used by the build and by the installed package.
+
+function(dbg_make_nccl_target library)
+  if(NOT TARGET dbg::nccl)
+    get_filename_component(folder "${library}" DIRECTORY)
+    add_library(dbg::nccl INTERFACE IMPORTED GLOBAL)
+    # In one option, which the linker gets in one piece. As needed only: a program that uses no NCCL does not load it.
+    target_link_libraries(dbg::nccl INTERFACE "-Wl,--push-state,--as-needed,${library},--pop-state,-rpath,${folder}")
+  endif()
+endfunction()
