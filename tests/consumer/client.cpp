@@ -10,8 +10,10 @@
 #include <cstdio>
 #include <memory>
 
+#include "dbg/dumper.h"
 #include "dbg/error.h"
 #include "dbg/participant.h"
+#include "dbg/runtime.h"
 #include "dbg/safetensors.h"
 #include "dbg/tags.h"
 #include "dbg/tensor_info.h"
@@ -55,6 +57,17 @@ int main() {
   const auto rank = std::make_shared<dbg::Participant>(1, 2);
   const dbg::ParticipantScope scope(rank);
   expect(dbg::current_participant()->rank() == 1, "the thread is bound");
+
+  dbg::DumperConfig config;
+  config.enable = true;
+  dbg::Dumper dumper(config);
+  const dbg::CaptureScope capture = dumper.capture_output();
+  dumper.dump("ones", ones, {{"layer_id", 3}});
+  dumper.dump("lazy", [] { return at::zeros({4}); });
+  expect(capture.records().count("ones") == 1 && capture.records().count("lazy") == 1, "dumps are captured");
+  dbg::dump("off", ones);
+  dbg::step();
+  expect(dumper.state().counters.failed == 0, "nothing failed");
   if (failures == 0) std::printf("client: all holds\n");
   return failures == 0 ? 0 : 1;
 }
