@@ -10,7 +10,8 @@ target_include_directories(dbg_private INTERFACE "${PROJECT_SOURCE_DIR}/src")
 target_compile_features(dbg_private INTERFACE cxx_std_20)
 target_compile_options(dbg_private INTERFACE -fPIC -fvisibility=hidden -fvisibility-inlines-hidden ${DBG_WARNINGS})
 target_link_libraries(dbg_private INTERFACE dbg_fmt dbg_gloo nlohmann_json::nlohmann_json dbg::re2)
-if(DBG_CCACHE)
+if(DBG_CCACHE AND DBG_PCH)
+  # ccache caches nothing that uses a precompiled header without it.
   target_compile_options(dbg_private INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endif()
 
