@@ -91,6 +91,7 @@ void expect(bool holds, const std::string& what) {
 dbg::DumperConfig on() {
   dbg::DumperConfig config;
   config.enable = true;
+  config.enable_model_value = true;
   return config;
 }
 

@@ -41,6 +41,7 @@ void expect(bool holds, const std::string& what) {
 int main() {
   dbg::DumperConfig config;
   config.enable = true;
+  config.enable_model_value = true;
   dbg::Dumper dumper(config);
   const auto model = std::make_shared<Model>();
   {
