@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: the dbg authors
 # SPDX-License-Identifier: Apache-2.0
-# DBG_WITH_NCCL: whether the NCCL sources are built or their stubs. Sets DBG_NCCL_FOUND and, when on,
-# DBG_NCCL_INCLUDE_DIRS and the target dbg::nccl.
+# DBG_WITH_NCCL: whether the NCCL sources are built or their stubs. Sets DBG_NCCL_FOUND and, when on, the target
+# dbg::nccl (the library) and DBG_NCCL_COMPILE_OPTIONS (the headers).
 #
 # NCCL needs three things: a libtorch with CUDA, the CUDA runtime's headers, and nccl.h with its library. The `nvidia`
 # packages beside a torch wheel are looked at before the toolkit, since libtorch_cuda.so loads that very libnccl.so.2 and
@@ -90,7 +90,10 @@ if(NOT DBG_WITH_NCCL STREQUAL "OFF")
                    "${DBG_NCCL_LIBRARY}")
     include(nccl_target)
     dbg_make_nccl_target("${DBG_NCCL_LIBRARY}")
-    set(DBG_NCCL_INCLUDE_DIRS "${DBG_NCCL_INCLUDE_DIR}" "${DBG_CUDA_INCLUDE_DIR}" "${DBG_CUDA_CRT_INCLUDE_DIR}")
+    set(DBG_NCCL_COMPILE_OPTIONS "")
+    foreach(_dbg_folder IN ITEMS "${DBG_NCCL_INCLUDE_DIR}" "${DBG_CUDA_INCLUDE_DIR}" "${DBG_CUDA_CRT_INCLUDE_DIR}")
+      list(APPEND DBG_NCCL_COMPILE_OPTIONS "-isystem${_dbg_folder}")
+    endforeach()
   else()
     list(JOIN _dbg_missing ", " _dbg_missing)
     if(DBG_WITH_NCCL STREQUAL "ON")
