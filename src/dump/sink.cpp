@@ -28,6 +28,7 @@ c10::IValue to_ivalue(TagView value) {
 c10::IValue deep_copy(const c10::IValue& value) {
   // A copy made in inference mode would be an inference tensor: of little use to whoever looks at it later.
   const c10::InferenceMode ordinary(false);
+  if (value.isTensor() && !value.toTensor().defined()) return value;
   const at::NoGradGuard no_grad;
   return value.deepcopy();
 }

@@ -4,6 +4,7 @@
 #include "dump/capture_sink.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <optional>
 #include <string>
@@ -43,17 +44,17 @@ TEST_F(CaptureTest, ValuesAreCopiedWithAllThatIsInThem) {
   const auto capture = dumper.capture_output();
   at::Tensor tensor = at::ones({2});
   at::Tensor leaf = at::ones({2}).requires_grad_();
-  c10::Dict<std::string, std::vector<at::Tensor>> dict;
-  dict.insert("list", {tensor});
+  c10::Dict<std::string, c10::List<at::Tensor>> dict;
+  dict.insert("list", c10::List<at::Tensor>({tensor}));
   dumper.dump("tensor", tensor);
   dumper.dump("leaf", leaf);
   dumper.dump("nested", c10::IValue(dict));
   tensor.fill_(9);
   {
-    const at::NoGradGuard no_grad;
+    const at::AutoGradMode no_grad(false);
     leaf.fill_(9);
   }
-  dict.insert("late", {});
+  dict.insert("late", c10::List<at::Tensor>());
   const auto records = capture.records();
   EXPECT_TRUE(at::equal(records.at("tensor").at(0).value.toTensor(), at::ones({2})));
   EXPECT_TRUE(at::equal(records.at("leaf").at(0).value.toTensor(), at::ones({2})));

@@ -73,7 +73,8 @@ TEST_F(CleanupTest, LeavesFoldersThatAreNoneOfIts) {
 
 TEST_F(CleanupTest, LeavesAFolderThatHoldsAnythingElse) {
   const std::string record = std::string("/") + kRecord;
-  for (const char* foreign : {"notes.txt", "model.pt", "step=0___rank=0.pt", ".hidden", "x.tmp", ".dbg-notes.txt"}) {
+  for (const char* foreign :
+       {"notes.txt", "model.pt", "step=0___rank=0.pt", ".hidden", "x.tmp", ".dbg-notes.txt", ".dbgtmp-notes.txt"}) {
     put("dump_a" + record);
     put(std::string("dump_a/") + foreign);
     const CleanupReport report = clean_up();
@@ -133,7 +134,7 @@ TEST_F(CleanupTest, KeepsWhatIsNotOlderThanTheClaim) {
 
 TEST_F(CleanupTest, LeftoverTemporariesGoWithTheRecords) {
   put(std::string("dump_a/") + kRecord);
-  put("dump_a/.dbg-0123456789abcdef-2147483646-12-0.tmp");
+  put("dump_a/.dbgtmp-1shbsah-zik0zi-12-0");
   EXPECT_THAT(clean_up().removed, ElementsAre("dump_a"));
   EXPECT_FALSE(is_there("dump_a"));
 }

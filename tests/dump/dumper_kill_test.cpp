@@ -24,6 +24,7 @@ namespace dbg {
 namespace {
 
 using testing::EndsWith;
+using testing::StartsWith;
 
 constexpr int kDeaths = 50;
 
@@ -86,7 +87,7 @@ TEST(DumperKillTest, WhatIsLeftReadsWholeAndTheNextStartTakesTheRestAway) {
     std::size_t leftovers = 0;
     for (const std::string& name : test::names_in(run)) {
       if (!name.ends_with(".pt")) {
-        EXPECT_THAT(name, EndsWith(".tmp"));
+        EXPECT_THAT(name, StartsWith(".dbgtmp-"));
         ++leftovers;
         continue;
       }

@@ -120,7 +120,7 @@ TEST_F(FileSinkTest, LeftoversOfDeadProcessesGoAtTheStart) {
   const dumping::AtomicFile mine(folder());
   ASSERT_THAT(test::names_in(folder()), SizeIs(2));
   const FileSink sink(folder(), true);
-  EXPECT_THAT(test::names_in(folder()), ElementsAre(StartsWith(".dbg-")));
+  EXPECT_THAT(test::names_in(folder()), ElementsAre(StartsWith(".dbgtmp-")));
   const dumping::AtomicFile another(folder());
   EXPECT_THAT(test::names_in(folder()), SizeIs(2)) << "the living one's stayed";
 }

@@ -95,11 +95,11 @@ inline std::string leave_temporary_of_dead_process(const std::filesystem::path& 
   {
     const dumping::AtomicFile living(folder.string());
     for (const std::string& entry : names_in(folder)) {
-      if (entry.starts_with(".dbg-")) name = entry;
+      if (entry.starts_with(".dbgtmp-")) name = entry;
     }
   }
   // This machine's part of the name, then a process number that is above the kernel's largest.
-  name = name.substr(0, name.find('-', 5) + 1) + "2147483646-12-0.tmp";
+  name = name.substr(0, name.find('-', std::string_view(".dbgtmp-").size()) + 1) + "zik0zi-12-0";
   write_text(folder / name, "half a record");
   return name;
 }
