@@ -6,14 +6,18 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include <utility>
+#include <filesystem>
+#include <system_error>
 
 #include "dump/atomic_file.h"
 #include "dump/dump_record.h"
 
 namespace dbg {
 
-FileSink::FileSink(std::string folder, bool checksum) : folder_(std::move(folder)), checksum_(checksum) {
+FileSink::FileSink(const std::string& folder, bool checksum) : folder_(folder), checksum_(checksum) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(folder, error);
+  if (!error) folder_ = absolute.string();  // the program may change its working directory later
   dumping::remove_stale_temporaries(folder_);
 }
 

@@ -10,10 +10,11 @@
 
 namespace dbg {
 
-/// Writes into `folder`, which it makes (0700) when the first record comes, and again when somebody removed it.
+/// Writes into `folder`, which it makes (0700) when the first record comes, and again when somebody removed it. A
+/// relative one is of the working directory that the process had when the sink was made.
 class FileSink final : public RecordSink {
  public:
-  FileSink(std::string folder, bool checksum);
+  FileSink(const std::string& folder, bool checksum);
   SinkOutcome write(const RecordDraft& draft) override;
 
  private:

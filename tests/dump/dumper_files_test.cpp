@@ -153,6 +153,7 @@ TEST_F(DumperFilesTest, RanksAsThreadsShareOneFolder) {
   for (const std::string& path : list_records(folder.string())) {
     const at::Tensor value = x_ + 10 * std::stoi(test::tag_of(path, "rank")) + std::stoi(test::tag_of(path, "step"));
     EXPECT_EQ(test::first_tensor_bytes(path), test::tensor_bytes(value)) << path;
+    test::expect_meta_of_rank(path, 2);
   }
 }
 

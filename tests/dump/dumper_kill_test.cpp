@@ -95,6 +95,7 @@ TEST(DumperKillTest, WhatIsLeftReadsWholeAndTheNextStartTakesTheRestAway) {
       const auto path = run / name;
       const at::Tensor& value = values.at(std::stoul(test::tag_of(path, "i")));
       EXPECT_TRUE(test::first_tensor_bytes(path.string()) == test::tensor_bytes(value)) << name;
+      EXPECT_TRUE(at::equal(read_record(path.string()).value.toTensor(), value)) << name;
     }
     EXPECT_LE(leftovers, 1u);
     deaths_with_leftovers += static_cast<int>(leftovers);

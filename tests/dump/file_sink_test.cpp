@@ -115,6 +115,17 @@ TEST_F(FileSinkTest, AFolderThatVanishedComesBack) {
   EXPECT_EQ(test::mode_of(folder()), 0700u);
 }
 
+TEST_F(FileSinkTest, ARelativeFolderStaysWhereItWas) {
+  const fs::path before = fs::current_path();
+  fs::current_path(temp_.path());
+  FileSink sink("run", true);
+  sink.write(draft_of(1, "x", three_));
+  fs::current_path("/");
+  sink.write(draft_of(2, "x", three_));
+  fs::current_path(before);
+  EXPECT_THAT(test::names_in(temp_ / "run"), SizeIs(2));
+}
+
 TEST_F(FileSinkTest, LeftoversOfDeadProcessesGoAtTheStart) {
   test::leave_temporary_of_dead_process(folder());
   const dumping::AtomicFile mine(folder());

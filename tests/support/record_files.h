@@ -4,6 +4,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -55,6 +56,18 @@ inline std::vector<std::string> tags_in(const std::filesystem::path& folder, std
   std::vector<std::string> values;
   for (const std::string& path : list_records(folder.string())) values.push_back(tag_of(path, key));
   return values;
+}
+
+/// Expects that a record's meta says what its name says, as real types, and which rank of how many wrote it.
+inline void expect_meta_of_rank(const std::string& path, int world_size) {
+  const auto meta = read_record(path).meta.toGenericDict();
+  const auto integer = [&](const std::string& key) { return meta.at(key).toInt(); };
+  for (const char* key : {"step", "rank", "dump_index"}) {
+    EXPECT_EQ(std::to_string(integer(key)), tag_of(path, key)) << path;
+  }
+  EXPECT_EQ(meta.at("name").toStringRef(), tag_of(path, "name")) << path;
+  EXPECT_EQ(integer("world_rank"), integer("rank")) << path;
+  EXPECT_EQ(integer("world_size"), world_size) << path;
 }
 
 inline std::string bytes_of(const std::filesystem::path& path) {
