@@ -129,14 +129,17 @@ struct PickleGraph {
 
 /// What is left to spend, over all pickles of one read of `input_bytes` bytes.
 struct ReadBudget {
-  // Twice the input: each storage stands in it once, and a conjugate or negative view is resolved into a second one.
+  // A storage stands in the input once, and can be wanted conjugated, negated and both besides.
   ReadBudget(const ReadLimits& limits, std::uint64_t input_bytes)
       : items(limits.max_items),
-        tensor_bytes(std::min(limits.max_tensor_bytes, 2 * input_bytes)),
+        tensor_bytes(std::min(limits.max_tensor_bytes, 4 * input_bytes)),
+        checked_bytes((std::uint64_t{1} << 30) + 16 * input_bytes),
         depth(limits.max_depth) {}
 
   std::size_t items;
   std::uint64_t tensor_bytes;
+  /// Bytes that may be gone through again and again: few opcodes can ask for it as often as they like.
+  std::uint64_t checked_bytes;
   std::size_t depth;
 };
 

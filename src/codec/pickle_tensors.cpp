@@ -26,16 +26,6 @@ MadeByCall made(c10::IValue value) {
   return {std::move(value), {}};
 }
 
-/// A storage of `storage` with all its elements conjugated, negated or both. (Not the view's elements: an expanded view
-/// of a few bytes would become as large as it claims to be.)
-c10::Storage resolved(const c10::Storage& storage, c10::ScalarType dtype, bool conjugate, bool negate) {
-  const auto elements = static_cast<std::int64_t>(storage.nbytes() / c10::elementSize(dtype));
-  at::Tensor flat = make_strided(storage, dtype, {0, {elements}, {1}});
-  if (conjugate && c10::isComplexType(dtype)) flat = at::conj_physical(flat);
-  if (negate) flat = at::neg(flat);
-  return flat.storage();
-}
-
 }  // namespace
 
 const MadeByCall& PickleTensors::call(std::size_t index) {
@@ -165,9 +155,8 @@ MadeByCall PickleTensors::make_strided_tensor(const PickleCall& call) {
   const bool conjugate = is_flag_set(metadata, "conj");
   const bool negate = is_flag_set(metadata, "neg");
   if (conjugate || negate) {
-    spend_bytes(storage.storage.nbytes(), call);
     try {
-      storage.storage = resolved(storage.storage, dtype, conjugate, negate);
+      storage.storage = resolved(storage.storage, dtype, conjugate, negate, call);
     } catch (const c10::Error&) {
       return refused(
           fmt::format("a conjugate or negative view of {}, which this torch can't resolve", c10::toString(dtype)));
@@ -199,7 +188,7 @@ MadeByCall PickleTensors::make_sparse_tensor(const PickleCall& call) {
   const bool is_coalesced = has_flag && data[3].kind == PickleKind::boolean && data[3].index != 0;
   const auto sizes = integers_of(data[parts_count], call);
   // Checking the indices goes through them all, for each tensor again.
-  for (std::size_t i = 0; i + 1 < parts_count; ++i) spend_bytes(parts[i].storage().nbytes(), call);
+  for (std::size_t i = 0; i + 1 < parts_count; ++i) spend(budget_.checked_bytes, parts[i].storage().nbytes(), call);
   try {
     return made(make_sparse(*layout, parts, sizes, is_coalesced));
   } catch (const c10::Error& error) {
@@ -271,7 +260,7 @@ std::string_view PickleTensors::bytes_of(PickleRef ref, const PickleCall& call, 
     const Arguments& given = arguments_of(maker, 2, 2);
     auto bytes = decode_latin1(text_of(given[0], maker));
     if (!bytes || text_of(given[1], maker) != "latin1") fail(maker, "bytes in an unknown encoding");
-    spend_bytes(bytes->size(), maker);
+    spend(budget_.checked_bytes, bytes->size(), maker);
     decoded = *std::move(bytes);
     return decoded;
   }
@@ -299,9 +288,23 @@ std::vector<std::int64_t> PickleTensors::integers_of(PickleRef ref, const Pickle
   return out;
 }
 
-void PickleTensors::spend_bytes(std::uint64_t bytes, const PickleCall& call) const {
-  if (budget_.tensor_bytes < bytes) fail(call, "the limit on tensor bytes is reached");
-  budget_.tensor_bytes -= bytes;
+c10::Storage PickleTensors::resolved(const c10::Storage& storage, c10::ScalarType dtype, bool conjugate, bool negate,
+                                     const PickleCall& call) {
+  const auto key = std::tuple(storage.data(), dtype, conjugate, negate);
+  const auto found = resolved_.find(key);
+  if (found != resolved_.end()) return found->second;
+  spend(budget_.tensor_bytes, storage.nbytes(), call);
+  // All the storage and not the view: an expanded view of a few bytes would become as large as it claims to be.
+  const auto elements = static_cast<std::int64_t>(storage.nbytes() / c10::elementSize(dtype));
+  at::Tensor flat = make_strided(storage, dtype, {0, {elements}, {1}});
+  if (conjugate && c10::isComplexType(dtype)) flat = at::conj_physical(flat);
+  if (negate) flat = at::neg(flat);
+  return resolved_.emplace(key, flat.storage()).first->second;
+}
+
+void PickleTensors::spend(std::uint64_t& budget, std::uint64_t bytes, const PickleCall& call) const {
+  if (budget < bytes) fail(call, "the limit on tensor bytes is reached");
+  budget -= bytes;
 }
 
 std::string_view PickleTensors::text_of(PickleRef ref, const PickleCall& call) const {

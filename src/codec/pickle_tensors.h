@@ -6,8 +6,11 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -55,7 +58,10 @@ class PickleTensors {
   const Arguments& arguments_of(const PickleCall& call, std::size_t least, std::size_t most) const;
   std::vector<std::int64_t> integers_of(PickleRef ref, const PickleCall& call) const;
   std::string_view text_of(PickleRef ref, const PickleCall& call) const;
-  void spend_bytes(std::uint64_t bytes, const PickleCall& call) const;
+  /// `storage` with all its elements conjugated, negated or both; the same object each time.
+  c10::Storage resolved(const c10::Storage& storage, c10::ScalarType dtype, bool conjugate, bool negate,
+                        const PickleCall& call);
+  void spend(std::uint64_t& budget, std::uint64_t bytes, const PickleCall& call) const;
   bool is_flag_set(PickleRef metadata, std::string_view name) const;
   [[noreturn]] void fail(const PickleCall& call, std::string_view cause) const {
     graph_.bytes.fail(call.offset, cause);
@@ -67,6 +73,7 @@ class PickleTensors {
   ReadBudget& budget_;
   std::unordered_map<std::size_t, MadeByCall> made_;
   std::unordered_map<std::size_t, PickledValue> streams_;
+  std::map<std::tuple<const void*, c10::ScalarType, bool, bool>, c10::Storage> resolved_;
 };
 
 }  // namespace dbg::codec

@@ -267,6 +267,14 @@ TEST(ArchiveReaderTest, ConjugateAndNegativeViewsAreResolved) {
   expect(with(text("neg") + "\x88"), {-1, -2, -3, -4});
   expect(with(text("conj") + "\x88" + text("neg") + "\x88"), {-1, 2, -3, 4});
   expect(with(text("conj") + "\x89"), {1, 2, 3, 4});
+  // Many views of one storage share what it is resolved into.
+  std::string many;
+  for (int i = 0; i < 20; ++i) {
+    many += tensor_v2(storage("ComplexFloatStorage", "0", 2), i % 2, "K\x01", "K\x01", dict(text("conj") + "\x88"));
+  }
+  const auto views = read(archive(list(many), four_floats)).toList();
+  EXPECT_TRUE(views.get(0).toTensor().is_alias_of(views.get(19).toTensor()));
+  EXPECT_EQ(at::view_as_real(views.get(19).toTensor()).select(1, 1).item<float>(), -4);
   // An expanded view claims gigabytes; resolving it must not make them.
   const auto expanded =
       read(archive(tensor_v2(storage("ComplexFloatStorage", "0", 2), 0, integer(std::int64_t{1} << 30),
@@ -313,6 +321,16 @@ TEST(ArchiveReaderTest, SparseTensorsAreCheckedIndexByIndex) {
   EXPECT_THAT(error_of(csr({0, 1, 3, 0})), HasSubstr("a torch.sparse_csr tensor that is none"));
   EXPECT_THAT(error_of(csr({0, 3, 2, 0})), HasSubstr("a torch.sparse_csr tensor that is none"));
   EXPECT_EQ(refusal_of(archive(list(sparse("torch._mkldnn", "")))), "[0]: a sparse tensor of layout 'torch._mkldnn'");
+
+  // Many tensors may share their indices.
+  std::string many;
+  for (int i = 0; i < 20; ++i) many += sparse("torch.sparse_csr", csr_parts);
+  EXPECT_EQ(read(zip_of({{"a/data.pkl", whole(list(many))},
+                         {"a/data/0", bytes_of<std::int64_t>({0, 1, 2, 0})},
+                         {"a/data/1", four_floats}}))
+                .toList()
+                .size(),
+            20u);
 
   // Indices expanded out of eight bytes into 8 GiB: checking them would take minutes.
   const std::string expanded =
