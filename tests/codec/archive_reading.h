@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Reading an archive that has to be fine, and one that must not be.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "codec/archive_reader.h"
+#include "dbg/error.h"
+
+namespace dbg::test {
+
+/// The value, of which nothing may have been refused.
+inline c10::IValue read(const std::string& bytes, const codec::ReadLimits& limits = {}) {
+  std::vector<codec::Refusal> refusals;
+  c10::IValue value = codec::read_archive_bytes(bytes.data(), bytes.size(), limits, &refusals);
+  for (const auto& refusal : refusals) ADD_FAILURE() << refusal.path << ": " << refusal.reason;
+  return value;
+}
+
+/// What reading says; fails the test when it goes through.
+inline std::string error_of(const std::string& bytes, const codec::ReadLimits& limits = {}) {
+  try {
+    codec::read_archive_bytes(bytes.data(), bytes.size(), limits);
+  } catch (const IoError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "it was read";
+  return {};
+}
+
+}  // namespace dbg::test
