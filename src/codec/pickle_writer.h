@@ -89,11 +89,11 @@ inline constexpr int kMaxDepth = 100;
 /// four times as many opcodes.
 inline constexpr std::size_t kMaxParts = std::size_t{1} << 22;
 
-/// Writes `value`: None, bool, int, float, complex, text, tensors, and lists, tuples, dicts of those (dicts keyed by
-/// bool, int, float or text, in insertion order; typed lists and dicts as plain ones; a named tuple as a plain tuple;
-/// concrete symbolic integers as what they stand for).
+/// Writes `value`: None, bool, int, float, complex, text, devices, tensors, and lists, tuples, dicts of those (dicts
+/// keyed by bool, int, float, complex or text, in insertion order; typed lists and dicts as plain ones; a named tuple
+/// as a plain tuple; concrete symbolic integers as what they stand for).
 ///
-/// Complex is the one kind that needs a global (`complex`); torch.load allows it from 2.6 on.
+/// Complex numbers and devices need a global each (`complex`, `torch.device`); default torch.load allows both.
 /// Throws: ConfigError with the text of `refusal_of` for anything else; and what `emit_tensor` throws.
 void write_value(PickleWriter& out, const c10::IValue& value, const TensorEmitter& emit_tensor);
 

@@ -16,8 +16,9 @@ namespace dbg::dumping {
 /// Collects bytes under a temporary name in the folder and then takes the final name in one step. Whatever goes wrong,
 /// and when the object is destroyed before, the temporary file is removed.
 ///
-/// Temporary names are `.dbg-<machine>-<pid>-<start>-<number>.tmp`: the machine as a hash of boot and pid namespace,
-/// the process' start time in clock ticks since boot. They tell the files of processes that are gone.
+/// Temporary names are `.dbgtmp-<machine>-<pid>-<start>-<number>`, numbers in base 36: the machine as a hash of boot
+/// and pid namespace, the process' start time in clock ticks since boot. They tell the files of processes that are
+/// gone.
 ///
 /// Not synced to the disk: a whole record survives the death of the process, not that of the machine.
 ///

@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
@@ -92,6 +94,21 @@ TEST(ArchiveTest, HoldsTheEntriesThatTorchReads) {
             "((X\7\0\0\0storagectorch\nFloatStorage\nq\1X\1\0\0\0000X\3\0\0\0cpuK\3tQ"
             "K\0K\3\x85K\1\x85\x89"
             "ccollections\nOrderedDict\nq\2)RtR."s);
+}
+
+TEST(ArchiveTest, HasTheEntriesThatItsHeaderDescribes) {
+  const char* source = std::getenv("DBG_TEST_SOURCE_DIR");
+  ASSERT_NE(source, nullptr) << "run by ctest, which sets DBG_TEST_SOURCE_DIR";
+  std::ifstream header(std::string(source) + "/src/codec/archive.h");
+  std::vector<std::string> described;
+  for (std::string line; std::getline(header, line);) {
+    const std::size_t start = line.find("- `archive/");
+    if (start == std::string::npos) continue;
+    std::string name = line.substr(start + 11, line.find('`', start + 3) - start - 11);
+    if (const std::size_t number = name.find("<n>"); number != std::string::npos) name.replace(number, 3, "0");
+    described.push_back(name);
+  }
+  EXPECT_THAT(reader_of(archive_bytes(at::ones({1})))->getAllRecords(), testing::UnorderedElementsAreArray(described));
 }
 
 TEST(ArchiveTest, YoungDtypesAreUntypedBytes) {

@@ -9,13 +9,17 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "codec/archive.h"
+#include "codec/archive_reader.h"
 #include "codec/pickle_writer.h"
 #include "codec/zip_writer.h"
 #include "dbg/error.h"
@@ -63,6 +67,37 @@ TEST_F(DumpRecordTest, IsADictOfValueAndMeta) {
   const auto [data, data_size] = reader.getRecord("data/0");
   ASSERT_EQ(data_size, 12u);
   EXPECT_EQ(std::memcmp(data.get(), tensor.const_data_ptr(), data_size), 0);
+}
+
+// The examples in the header that owns the format.
+TEST_F(DumpRecordTest, TheDescribedExampleIsARecord) {
+  const char* source = std::getenv("DBG_TEST_SOURCE_DIR");
+  ASSERT_NE(source, nullptr) << "run by ctest, which sets DBG_TEST_SOURCE_DIR";
+  std::istringstream header(contents_of(std::string(source) + "/include/dbg/dump_record.h"));
+  std::string dict, name;
+  for (std::string line; std::getline(header, line);) {
+    if (const auto start = line.find("{\"value\": "); start != std::string::npos) dict = line.substr(start);
+    if (const auto start = line.find("step=0___"); start != std::string::npos) name = line.substr(start);
+  }
+  ASSERT_FALSE(name.empty());
+  ASSERT_FALSE(dict.empty());
+  for (const auto& [from, to] : {std::pair{"<the value>", "null"}, std::pair{", ...", ""}}) {
+    ASSERT_NE(dict.find(from), std::string::npos) << dict;
+    dict.replace(dict.find(from), std::string_view(from).size(), to);
+  }
+  const auto described = nlohmann::ordered_json::parse(dict);
+  auto meta = text_dict();
+  for (const auto& [key, value] : described.at("meta").items()) {
+    meta.insert(key,
+                value.is_string() ? c10::IValue(value.get<std::string>()) : c10::IValue(value.get<std::int64_t>()));
+  }
+  write_record(path(name), {c10::IValue(), meta});
+  EXPECT_THAT(list_records(temp_.path()), ElementsAre(path(name)));
+  const c10::impl::GenericDict root = codec::read_archive_file(path(name)).toGenericDict();
+  ASSERT_EQ(root.size(), described.size());
+  for (const auto& [key, value] : described.items()) EXPECT_TRUE(root.contains(key)) << key;
+  EXPECT_EQ(root.at("meta").toGenericDict().size(), described.at("meta").size());
+  EXPECT_EQ(root.at("meta").toGenericDict().at("name").toStringRef(), "x");
 }
 
 TEST_F(DumpRecordTest, WorksWithoutAFolderInThePath) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "codec/archive.h"
+#include "dbg/dump_record.h"
 
 namespace dbg::codec {
 namespace {
@@ -91,6 +92,23 @@ class CodecInteropTest : public testing::Test {
     const std::string bytes = archive_bytes(value, {.checksum = count_ % 2 == 0});
     std::ofstream(folder_ / (name + ".pt"), std::ios::binary) << bytes;
     std::ofstream(folder_ / (name + ".json")) << expected.dump();
+    ++count_;
+  }
+
+  // A record as write_record makes it.
+  void add_record() {
+    const at::Tensor tensor = at::arange(6).view({2, 3}).t();
+    c10::impl::GenericDict meta(c10::StringType::get(), c10::AnyType::get());
+    meta.insert("name", std::string("x"));
+    meta.insert("step", std::int64_t{2});
+    write_record(folder_ / "record.pt", {tensor, meta});
+    const json meta_json{
+        {"kind", "dict"},
+        {"items", json::array({json::array({text("name"), text("x")}), json::array({text("step"), integer(2)})})}};
+    const json expected{{"kind", "dict"},
+                        {"items", json::array({json::array({text("value"), tensor_of(tensor, "int64")}),
+                                               json::array({text("meta"), meta_json})})}};
+    std::ofstream(folder_ / "record.json") << expected.dump();
     ++count_;
   }
 
@@ -324,6 +342,7 @@ TEST_F(CodecInteropTest, DefaultTorchLoadReadsEveryDtypeAndContainer) {
   add_special_views();
   add_sparse_tensors();
   add_every_container_and_scalar();
+  add_record();
   EXPECT_GT(count_, 300);
   judge();
 }
