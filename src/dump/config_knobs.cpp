@@ -41,7 +41,7 @@ constexpr KnobRow kRows[] = {
      "Before the first write, remove older `dump_*` folders (and `exp_name`'s) that hold records."},
     {"collective_timeout",
      &C::collective_timeout,
-     "Seconds after which a collective of the dumper is given up.",
+     "Seconds after which a collective of the dumper is given up; `dump()` itself makes none.",
      R::any,
      {},
      1,

@@ -94,24 +94,27 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"5.5 // -0.5 == -11", true}, Case{"flag + flag == 2", true}, Case{"flag == 1.0", true},
                       Case{"big + 1 > big", true}, Case{"big * 2 // 2 == big", true},
                       Case{"big == 9223372036854775808.0", false}, Case{"big < 9223372036854775808.0", true},
-                      Case{"9007199254740993 == 9007199254740992.0", false}, Case{"-9223372036854775808 < -big", true},
-                      Case{"0x1F == 0o37 == 0b1_1111 == 3_1", true}, Case{"1e999 > big", true},
-                      Case{"-1e999 < -big", true}, Case{"half == .5 == 5e-1", true}, Case{"--minus == minus", true},
-                      Case{"- 7 == minus", true}, Case{"2 + 3 * 4 - 5 % 3 == 12", true}, Case{"not layer_id - 7", true},
-                      Case{"1 if flag else 0", true}, Case{"layer_id==7and flag", true}));
+                      Case{"9007199254740993 == 9007199254740992.0", false},
+                      Case{"9007199254740992.0 == 9007199254740993", false}, Case{"9223372036854775808.0 > big", true},
+                      Case{"-9223372036854775808 < -big", true}, Case{"0x1F == 0o37 == 0b1_1111 == 3_1", true},
+                      Case{"1e999 > big", true}, Case{"-1e999 < -big", true}, Case{"half == .5 == 5e-1", true},
+                      Case{"--minus == minus", true}, Case{"- 7 == minus", true}, Case{"2 + 3 * 4 - 5 % 3 == 12", true},
+                      Case{"not layer_id - 7", true}, Case{"1 if flag else 0", true},
+                      Case{"layer_id==7and flag", true}));
 
 INSTANTIATE_TEST_SUITE_P(
     Comparisons, FilterMeaningTest,
     ::testing::Values(Case{"1 < layer_id < 10 > 9", true}, Case{"1 < layer_id > 8", false},
-                      Case{"1 == True != 2", true}, Case{"'1' == 1", false}, Case{"none == False", false},
-                      Case{"(1, 2) < (1, 3)", true}, Case{"(1, 2) < (1, 2, 0)", true}, Case{"(1, 2) == [1, 2]", false},
-                      Case{"{1, 2} < {1, 2, 3}", true}, Case{"{2, 1, 1.0} == {1, 2}", true},
-                      Case{"{1, 2} <= {1, 3}", false}, Case{"len({1, True, 1.0}) == 1", true},
-                      Case{"'Z' < 'a' < 'é' < '层' < '😀'", true}, Case{"'' < 'a' < 'aa'", true},
-                      Case{"1 in (1.0,)", true}, Case{"layer_id in [7]", true}, Case{"(1, 2) in {(1, 2)}", true},
-                      Case{"'tt' in name", true}, Case{"'' in ''", true}, Case{"'x' not in name", true},
-                      Case{"not 'x' in name", true}, Case{"flag is True", true}, Case{"layer_id is not True", true},
-                      Case{"None is none", true}, Case{"(none == None) is True", true}, Case{"1 < 2 == True", false},
+                      Case{"9 < 2 < layer_id", false}, Case{"1 == True != 2", true}, Case{"'1' == 1", false},
+                      Case{"none == False", false}, Case{"(1, 2) < (1, 3)", true}, Case{"(1, 2) < (1, 2, 0)", true},
+                      Case{"(1, 2) == [1, 2]", false}, Case{"{1, 2} < {1, 2, 3}", true},
+                      Case{"{2, 1, 1.0} == {1, 2}", true}, Case{"{1, 2} <= {1, 3}", false},
+                      Case{"len({1, True, 1.0}) == 1", true}, Case{"'Z' < 'a' < 'é' < '层' < '😀'", true},
+                      Case{"'' < 'a' < 'aa'", true}, Case{"1 in (1.0,)", true}, Case{"layer_id in [7]", true},
+                      Case{"(1, 2) in {(1, 2)}", true}, Case{"'tt' in name", true}, Case{"'' in ''", true},
+                      Case{"'x' not in name", true}, Case{"not 'x' in name", true}, Case{"flag is True", true},
+                      Case{"layer_id is not True", true}, Case{"None is none", true},
+                      Case{"(none == None) is True", true}, Case{"1 < 2 == True", false},
                       Case{"(1 < 2) == True", true}));
 
 INSTANTIATE_TEST_SUITE_P(
