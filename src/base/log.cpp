@@ -127,6 +127,7 @@ void log_text(LogLevel level, std::string_view part, std::string_view text) noex
 
 void log_past_handler(LogLevel level, std::string_view part, std::string_view text) noexcept {
   if (!log_enabled(level)) return;
+  const NoCancellation until_written;
   const int caller_errno = errno;
   try {
     write_to_stderr(make_line(part, text));

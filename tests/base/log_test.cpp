@@ -139,6 +139,7 @@ DBG_RANK_BODY(logs_while_about_to_be_cancelled) {
   std::thread thread([] {
     ::pthread_cancel(::pthread_self());
     log(LogLevel::info, "dbg", "last words on stderr");
+    base::log_past_handler(LogLevel::info, "dbg", "and these");
     ::pthread_testcancel();
   });
   thread.join();
@@ -148,6 +149,7 @@ TEST_F(LogTest, SoDoesOneThatWritesToStderr) {
   const auto results = test::spawn_ranks({.body = "logs_while_about_to_be_cancelled"});
   test::expect_all_passed(results);
   EXPECT_THAT(results[0].output, HasSubstr("last words on stderr"));
+  EXPECT_THAT(results[0].output, HasSubstr("and these"));
 }
 
 TEST_F(LogTest, ThreadsMayLogWhileTheHandlerChanges) {
