@@ -235,14 +235,16 @@ class DBG_API Dumper {
   /// None); or a callable that returns one of these, evaluated once, and only after the filter let the dump through.
   /// With `enable_grad`, a tensor that requires grad is also recorded as `grad__<name>` when its gradient arrives.
   template <class Value>
-  void dump(std::string_view name, const Value& value, TagList tags = {}) {
+  DBG_ALWAYS_INLINE void dump(std::string_view name, const Value& value, TagList tags = {}) {
     if (enabled_.load(std::memory_order_relaxed) == 0) return;
-    dump_enabled(name, detail::LazyValue::of(value), tags, nullptr);
+    detail::with_tags_made_here(
+        tags, [&](TagList made_here) { dump_enabled(name, detail::LazyValue::of(value), made_here, nullptr); });
   }
   template <class Value>
-  void dump(std::string_view name, const Value& value, TagList tags, const DumpOptions& options) {
+  DBG_ALWAYS_INLINE void dump(std::string_view name, const Value& value, TagList tags, const DumpOptions& options) {
     if (enabled_.load(std::memory_order_relaxed) == 0) return;
-    dump_enabled(name, detail::LazyValue::of(value), tags, &options);
+    detail::with_tags_made_here(
+        tags, [&](TagList made_here) { dump_enabled(name, detail::LazyValue::of(value), made_here, &options); });
   }
 
   /// Records each entry of `dict` as `<prefix>_<key>`. `dict`: a range of pairs or of items with key() and value(), or

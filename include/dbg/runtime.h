@@ -26,12 +26,12 @@ extern DBG_API std::atomic<unsigned char> global_enabled;
 /// dumping off, and one line at level `error` says which variable, its value and what is accepted.
 /// Threads: safe to call from any thread.
 template <class Value>
-void dump(std::string_view name, const Value& value, TagList tags = {}) {
+DBG_ALWAYS_INLINE void dump(std::string_view name, const Value& value, TagList tags = {}) {
   if (detail::global_enabled.load(std::memory_order_relaxed) == 0) return;
   Dumper::global().dump(name, value, tags);
 }
 template <class Value>
-void dump(std::string_view name, const Value& value, TagList tags, const DumpOptions& options) {
+DBG_ALWAYS_INLINE void dump(std::string_view name, const Value& value, TagList tags, const DumpOptions& options) {
   if (detail::global_enabled.load(std::memory_order_relaxed) == 0) return;
   Dumper::global().dump(name, value, tags, options);
 }

@@ -77,7 +77,7 @@ class TagView {
         text_bytes_(text.size() < kLongestText ? static_cast<std::uint32_t>(text.size()) : kLongestText),
         text_(text.data()) {}
 
-  // 16 bytes in all: a call that is off still stores its tags' views, and pays for each word. Text ends at 4 GiB.
+  // 16 bytes in all. Text ends at 4 GiB.
   static constexpr std::uint32_t kLongestText = std::numeric_limits<std::uint32_t>::max();
   TagKind kind_ = TagKind::none;
   std::uint32_t text_bytes_ = 0;
@@ -101,6 +101,25 @@ struct TagRef {
 
 /// The tags of a hot call.
 using TagList = std::initializer_list<TagRef>;
+
+namespace detail {
+/// Calls `use` with a list equal to `tags`, made here. Behind a check, it keeps the caller's own list out of memory: the
+/// compiler sees that only values are taken from it, and writes none of them before the check (g++ and clang leave a
+/// list whose address goes to a function where it was built). Longer lists are passed on, and are built by the caller.
+template <class Use>
+DBG_ALWAYS_INLINE void with_tags_made_here(TagList tags, const Use& use) {
+  const TagRef* const tag = tags.begin();
+  switch (tags.size()) {
+    case 1: return use({tag[0]});
+    case 2: return use({tag[0], tag[1]});
+    case 3: return use({tag[0], tag[1], tag[2]});
+    case 4: return use({tag[0], tag[1], tag[2], tag[3]});
+    case 5: return use({tag[0], tag[1], tag[2], tag[3], tag[4]});
+    case 6: return use({tag[0], tag[1], tag[2], tag[3], tag[4], tag[5]});
+    default: return use(tags);
+  }
+}
+}  // namespace detail
 
 /// An owned tag value: None, bool, int, float or text.
 class DBG_API TagValue {
