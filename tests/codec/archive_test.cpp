@@ -105,7 +105,7 @@ TEST(ArchiveTest, HasTheEntriesThatItsHeaderDescribes) {
     const std::size_t start = line.find("- `archive/");
     if (start == std::string::npos) continue;
     std::string name = line.substr(start + 11, line.find('`', start + 3) - start - 11);
-    if (const std::size_t number = name.find("<n>"); number != std::string::npos) name.replace(number, 3, "0");
+    if (const std::size_t number = name.find("<n>"); number != std::string::npos) name.replace(number, 3, 1, '0');
     described.push_back(name);
   }
   EXPECT_THAT(reader_of(archive_bytes(at::ones({1})))->getAllRecords(), testing::UnorderedElementsAreArray(described));
