@@ -72,7 +72,7 @@ collect "$@"
 [ ${#patches[@]} != 0 ] || die "no patches"
 started=$SECONDS
 copy_tree
-(cd "$tree" && cmake --preset release -DDBG_BUILD_EXAMPLES=OFF "-DDBG_BOOTSTRAP_DIR=$source_dir/build") \
+(cd "$tree" && cmake --preset release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" -DDBG_BUILD_EXAMPLES=OFF "-DDBG_BOOTSTRAP_DIR=$source_dir/build") \
   >"$tree/build.log" 2>&1 || { cat "$tree/build.log"; die "the copy cannot be configured"; }
 
 bad=() killed=0
