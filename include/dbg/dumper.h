@@ -7,6 +7,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -109,7 +110,9 @@ class DumperImpl;
 /// What a caller hands in, as an IValue.
 template <class Value>
 c10::IValue make_ivalue(const Value& value) {
-  if constexpr (std::is_convertible_v<const Value&, at::Tensor>) {
+  if constexpr (std::is_same_v<Value, std::nullptr_t>) {
+    return c10::IValue();
+  } else if constexpr (std::is_convertible_v<const Value&, at::Tensor>) {
     return c10::IValue(at::Tensor(value));
   } else if constexpr (std::is_same_v<Value, bool>) {
     return c10::IValue(value);
@@ -117,9 +120,16 @@ c10::IValue make_ivalue(const Value& value) {
     return c10::IValue(static_cast<std::int64_t>(value));
   } else if constexpr (std::is_floating_point_v<Value>) {
     return c10::IValue(static_cast<double>(value));
+  } else if constexpr (std::is_convertible_v<const Value&, const char*>) {
+    const char* const text = value;
+    return text != nullptr ? c10::IValue(std::string(text)) : c10::IValue();
   } else if constexpr (std::is_convertible_v<const Value&, std::string_view>) {
     return c10::IValue(std::string(std::string_view(value)));
   } else {
+    // An IValue would take any of these for a bool.
+    static_assert(!std::is_pointer_v<Value> && !std::is_member_pointer_v<Value> && !std::is_array_v<Value>,
+                  "dump: a pointer or an array is no value; pass what it points to, or a tensor over it "
+                  "(at::from_blob)");
     static_assert(std::is_constructible_v<c10::IValue, const Value&>,
                   "dump: a value, or what a callable returns, must be a tensor or what a c10::IValue can hold");
     return c10::IValue(value);
@@ -138,6 +148,9 @@ class LazyValue {
       if constexpr (std::is_convertible_v<const Value&, at::Tensor> || !std::is_invocable_v<Value&>) {
         return make_ivalue(typed);
       } else {
+        if constexpr (std::is_pointer_v<Value>) {
+          if (typed == nullptr) return c10::IValue();
+        }
         // A callable is const here only because a temporary binds to `const&`.
         return make_ivalue(const_cast<Value&>(typed)());
       }
@@ -232,7 +245,8 @@ class DBG_API Dumper {
   /// Records `value` under `name`.
   ///
   /// `value`: a tensor of any shape, dtype and device; what a `c10::IValue` can hold (dict, list, tuple, number, text,
-  /// None); or a callable that returns one of these, evaluated once, and only after the filter let the dump through.
+  /// None); or a callable that returns one of these, evaluated once, and only after the filter let the dump through. A
+  /// null `const char*` is None; other pointers, and arrays, do not compile.
   /// With `enable_grad`, a tensor that requires grad is also recorded as `grad__<name>` when its gradient arrives.
   template <class Value>
   DBG_ALWAYS_INLINE void dump(std::string_view name, const Value& value, TagList tags = {}) {

@@ -222,6 +222,27 @@ TEST_F(DumperTest, CallablesMayReturnEveryPlainValue) {
   EXPECT_EQ(value("mutable").toInt(), 1);
 }
 
+TEST_F(DumperTest, NullTextIsNone) {
+  Dumper dumper(config());
+  const auto capture = dumper.capture_output();
+  const char* const reason = nullptr;
+  char* const buffer = nullptr;
+  at::Tensor (*const callback)() = nullptr;
+  dumper.dump("text", reason);
+  dumper.dump("buffer", buffer);
+  dumper.dump("null", nullptr);
+  dumper.dump("returned", [&] { return reason; });
+  dumper.dump("returned_null", [] { return nullptr; });
+  dumper.dump("callback", callback);
+  dumper.dump_dict("dict", std::map<std::string, const char*>{{"reason", reason}, {"text", "abc"}});
+  const auto records = capture.records();
+  for (const char* name : {"text", "buffer", "null", "returned", "returned_null", "callback", "dict_reason"}) {
+    EXPECT_TRUE(records.at(name).at(0).value.isNone()) << name;
+  }
+  EXPECT_EQ(records.at("dict_text").at(0).value.toStringRef(), "abc");
+  EXPECT_EQ(dumper.state().counters.failed, 0u);
+}
+
 TEST_F(DumperTest, DumpDictRecordsEachEntryUnderPrefixAndKey) {
   Dumper dumper(config());
   const auto capture = dumper.capture_output();
