@@ -4,11 +4,13 @@
 #include "base/log.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -43,6 +45,41 @@ std::string make_line(std::string_view part, std::string_view text) {
   return fmt::format("[{}, rank={}, t={:.3f}] {}", part, current_participant()->rank(), seconds, text);
 }
 
+// While it lives, a write into a pipe whose reader is gone (a log collector that died, `run | head`) is an error and
+// not a signal that ends the program. A signal that was pending before stays, and so does the program's own handling of
+// it.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() noexcept {
+    sigset_t pending;
+    ::sigemptyset(&pending);
+    ::sigpending(&pending);
+    was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
+    ::sigemptyset(&pipe_);
+    ::sigaddset(&pipe_, SIGPIPE);
+    is_blocked_ = ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_) == 0;
+  }
+  ~NoPipeSignal() {
+    if (!is_blocked_) return;
+    const timespec no_time{};
+    if (is_broken && !was_pending_) {
+      while (::sigtimedwait(&pipe_, nullptr, &no_time) < 0 && errno == EINTR) {
+      }
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+  bool is_broken = false;  ///< a write said so, and sent this thread the signal
+
+ private:
+  sigset_t pipe_;
+  sigset_t before_;
+  bool was_pending_ = false;
+  bool is_blocked_ = false;
+};
+
 // One write(2) a line, so that lines of several threads and processes do not mix. Short writes are finished; errors
 // are dropped: there is nowhere left to report them.
 void write_to_stderr(std::string_view line) noexcept {
@@ -51,9 +88,11 @@ void write_to_stderr(std::string_view line) noexcept {
     whole.push_back('\n');
     const char* at = whole.data();
     std::size_t left = whole.size();
+    NoPipeSignal no_signal;
     while (left > 0) {
       const ssize_t written = ::write(STDERR_FILENO, at, left);
       if (written < 0 && errno == EINTR) continue;
+      if (written < 0 && errno == EPIPE) no_signal.is_broken = true;
       if (written <= 0) return;
       at += written;
       left -= static_cast<std::size_t>(written);

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -150,6 +152,49 @@ TEST_F(LogTest, SoDoesOneThatWritesToStderr) {
   test::expect_all_passed(results);
   EXPECT_THAT(results[0].output, HasSubstr("last words on stderr"));
   EXPECT_THAT(results[0].output, HasSubstr("and these"));
+}
+
+bool is_pipe_signal_pending() {
+  sigset_t pending;
+  ::sigemptyset(&pending);
+  return ::sigpending(&pending) == 0 && ::sigismember(&pending, SIGPIPE) == 1;
+}
+
+bool is_pipe_signal_blocked() {
+  sigset_t blocked;
+  return ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked) == 0 && ::sigismember(&blocked, SIGPIPE) == 1;
+}
+
+DBG_RANK_BODY(logs_to_a_reader_that_is_gone) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ::close(ends[0]);
+  const int own = ::dup(STDERR_FILENO);
+  ::dup2(ends[1], STDERR_FILENO);
+  log(LogLevel::info, "dbg", "nobody reads this");
+  base::log_past_handler(LogLevel::info, "dbg", "nor this");
+  ::dup2(own, STDERR_FILENO);
+  EXPECT_FALSE(is_pipe_signal_pending());
+  EXPECT_FALSE(is_pipe_signal_blocked());
+
+  // One that the program holds back itself is not dbg's to take.
+  sigset_t pipe;
+  ::sigemptyset(&pipe);
+  ::sigaddset(&pipe, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+  ::pthread_kill(::pthread_self(), SIGPIPE);
+  ::dup2(ends[1], STDERR_FILENO);
+  log(LogLevel::info, "dbg", "nor this");
+  ::dup2(own, STDERR_FILENO);
+  EXPECT_TRUE(is_pipe_signal_pending());
+  EXPECT_TRUE(is_pipe_signal_blocked());
+  log(LogLevel::info, "dbg", "still here");
+}
+
+TEST_F(LogTest, AReaderThatIsGoneDoesNotEndTheProgram) {
+  const auto results = test::spawn_ranks({.body = "logs_to_a_reader_that_is_gone"});
+  test::expect_all_passed(results);
+  EXPECT_THAT(results[0].output, HasSubstr("still here"));
 }
 
 TEST_F(LogTest, ThreadsMayLogWhileTheHandlerChanges) {
