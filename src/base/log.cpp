@@ -16,6 +16,7 @@
 #include <string>
 
 #include "base/fork_lock.h"
+#include "base/no_cancellation.h"
 #include "dbg/participant.h"
 
 namespace dbg {
@@ -102,19 +103,6 @@ void write_to_stderr(std::string_view line) noexcept {
 }
 
 thread_local bool inside_handler = false;
-
-// Writing is a cancellation point, and nothing here may unwind: a thread that is being cancelled goes on to the next
-// such point, outside.
-class NoCancellation {
- public:
-  NoCancellation() { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-  ~NoCancellation() { ::pthread_setcancelstate(before_, nullptr); }
-  NoCancellation(const NoCancellation&) = delete;
-  NoCancellation& operator=(const NoCancellation&) = delete;
-
- private:
-  int before_ = PTHREAD_CANCEL_ENABLE;
-};
 
 }  // namespace
 

@@ -18,8 +18,8 @@ bool log_enabled(LogLevel level) noexcept;
 /// Writes `[part, rank=R, t=<unix seconds, 3 digits>] text` through the handler. Never throws.
 void log_text(LogLevel level, std::string_view part, std::string_view text) noexcept;
 
-/// Writes such a line to stderr, whatever the handler: in a forked child that one may wait for a lock of its own which a
-/// thread of the parent held. Never throws.
+/// Writes such a line to stderr, whatever the handler: in a forked child that one may wait for a lock of its own which
+/// a thread of the parent held. Never throws.
 void log_past_handler(LogLevel level, std::string_view part, std::string_view text) noexcept;
 
 /// Formats and writes a line. Never throws: a line that can't be formatted is replaced by one that says so.

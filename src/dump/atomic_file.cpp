@@ -18,6 +18,7 @@
 #include <system_error>
 
 #include "base/errno_text.h"
+#include "base/no_cancellation.h"
 #include "dbg/error.h"
 
 namespace dbg::dumping {
@@ -220,6 +221,7 @@ bool is_temporary_name(std::string_view name) noexcept {
 }
 
 std::size_t remove_stale_temporaries(const std::string& folder, FileSystem& files) noexcept {
+  const base::NoCancellation until_removed;
   std::size_t removed = 0;
   try {
     std::error_code error;

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/no_cancellation.h"
 #include "dbg/error.h"
 #include "dump/atomic_file.h"
 #include "dump/record_name.h"
@@ -89,6 +90,7 @@ CleanupReport clean_up_previous(const std::string& dir, const std::string& exp_n
 }
 
 std::size_t remove_leftovers(const std::string& dir, std::chrono::milliseconds patience) noexcept {
+  const base::NoCancellation until_removed;
   std::size_t removed = 0;
   try {
     const auto deadline = std::chrono::steady_clock::now() + patience;

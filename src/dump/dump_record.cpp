@@ -16,6 +16,7 @@
 
 #include "base/errno_text.h"
 #include "base/log.h"
+#include "base/no_cancellation.h"
 #include "codec/archive.h"
 #include "codec/archive_reader.h"
 #include "dbg/error.h"
@@ -138,6 +139,7 @@ namespace dumping {
 
 StoreResult store_record(const std::string& folder, std::string_view name, const DumpRecord& record,
                          const RecordOptions& options, FileSystem& files) {
+  const base::NoCancellation until_stored;
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string_view::npos) {
     throw IoError(fmt::format("record '{}' in folder '{}' not written: that is no file name", name, folder), EINVAL);
   }

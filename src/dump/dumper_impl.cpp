@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/no_cancellation.h"
 #include "dbg/error.h"
 #include "dump/fork_generation.h"
 #include "dump/stream_capture.h"
@@ -104,7 +105,8 @@ class CallLookup final : public TagLookup {
       if (!parallel_) parallel_ = plugins_.collect_parallel_info(on_fault_).merged;
       if (const auto axis = parallel_->find(key.substr(0, key.size() - 5))) return is_rank ? axis->rank : axis->size;
     } catch (...) {
-      // Strict mode throws from here; the record's own collection reports the same fault.
+      // Strict mode throws from here; the record's own collection reports the same fault. No cancelled thread unwinds
+      // here: passes_filter holds that off.
     }
     return {};
   }
@@ -231,6 +233,7 @@ CallPairs DumperImpl::make_call_pairs(std::string_view name, std::string_view re
 
 bool DumperImpl::passes_filter(const Settings& settings, const CallPairs& call, std::int64_t step) {
   if (settings.filter.matches_everything()) return true;
+  const base::NoCancellation until_matched;  // the lookup can't unwind, and asks plugins
   const PluginFaultHandler on_fault = plugin_faults(settings);
   return settings.filter.matches(CallLookup(call, step, *settings.plugins, on_fault));
 }

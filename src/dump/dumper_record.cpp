@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/no_cancellation.h"
 #include "codec/pickle_writer.h"
 #include "dbg/version.h"
 #include "dump/console_line.h"
@@ -44,6 +45,7 @@ std::string_view to_text(RecordKind kind) {
 DumpOutcome DumperImpl::write_record_of(const Settings& settings, ParticipantState& state, const CallPairs& call,
                                         const DumpRequest& request, RecordKind kind, std::string_view name,
                                         const c10::IValue& value, std::int64_t step) {
+  const base::NoCancellation until_written;
   const bool is_grad = kind == RecordKind::grad || kind == RecordKind::parameter_grad;
   try {
     const std::shared_ptr<RecordSink> capture = state.capture_sink();

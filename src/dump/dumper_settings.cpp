@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Changing a Dumper while it runs, and asking it how it is.
+#include <cxxabi.h>
+
 #include <utility>
 
 #include "base/log.h"
@@ -27,6 +29,8 @@ void DumperImpl::step() {
   try {
     const std::int64_t step = participant_state()->next_step();
     if (now->config.enable_output_console) base::log(LogLevel::info, "Dumper", "step={}", step);
+  } catch (const abi::__forced_unwind&) {
+    throw;
   } catch (...) {
     record_fault(*now, FaultPlace::step, "");
   }

@@ -11,6 +11,8 @@
 #include <atomic>
 #include <concepts>
 
+#include "base/no_cancellation.h"
+
 namespace dbg {
 namespace {
 
@@ -46,6 +48,7 @@ IsCapturing find_runtime() noexcept {
 bool ask_cuda() noexcept {
   try {
     if (!c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA)) return false;
+    const base::NoCancellation until_answered;
     const auto* impl = c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
     const c10::Device device = impl->getDevice();
     if (!at::globalContext().getAcceleratorHooksInterface(c10::DeviceType::CUDA).hasPrimaryContext(device.index())) {

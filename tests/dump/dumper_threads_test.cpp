@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Facts about dumping from several threads: threads of one rank, and ranks that are threads.
 #include <ATen/ATen.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "dump/dumper_fixture.h"
+#include "support/rank_processes.h"
 #include "support/rank_threads.h"
 
 namespace dbg {
@@ -209,6 +211,72 @@ TEST_F(DumperThreadsTest, TwoStagesAsThreadsGiveSixDistinctParameters) {
   EXPECT_THAT(file_tags("name"),
               UnorderedElementsAre("param__layers.0.weight", "param__layers.1.weight", "param__layers.2.weight",
                                    "param__layers.3.weight", "param__layers.4.weight", "param__layers.5.weight"));
+}
+
+// ---- Threads that are being cancelled ----
+
+// Everything that a dump may do, on threads that are to be cancelled: the name is claimed among ranks, earlier folders
+// are looked through, a filter asks a plugin, file and line are written.
+DBG_RANK_BODY(dumps_while_about_to_be_cancelled) {
+  DumperConfig config;
+  config.enable = true;
+  config.dir = context.argument;
+  config.cleanup_previous = true;
+  config.enable_grad = true;
+  config.filter = "tp_rank == 1";
+  Dumper dumper(config);
+  struct Waiting : test::FakePlugin {
+    ParallelState collect_parallel_info() override {
+      ::pthread_testcancel();
+      return ParallelState().set("tp", 1, 2);
+    }
+  };
+  dumper.add_plugin(std::make_shared<Waiting>());
+  const at::Tensor leaf = at::ones({3}).requires_grad_();
+  std::atomic<int> returned{0};
+  const auto run_cancelled = [](const std::function<void()>& body) {
+    std::thread([&body] {
+      const ParticipantScope bound(std::make_shared<const Participant>(0, 2));
+      ::pthread_cancel(::pthread_self());
+      body();
+      ::pthread_testcancel();
+    }).join();
+  };
+  for (int i = 0; i < 3; ++i) {
+    run_cancelled([&] {
+      dumper.dump("x", leaf);
+      const ContextScope scope(dumper, {{"i", i}});
+      dumper.step();
+      ++returned;
+    });
+  }
+  EXPECT_EQ(returned, 3);
+  run_cancelled([&] { leaf.sum().backward(); });
+  // What is not dbg's may be cancelled, and the thread's own objects go as they should.
+  run_cancelled([&] {
+    const ContextScope scope(dumper, {{"scope", 1}});
+    dumper.dump("callable", [&] {
+      ::pthread_testcancel();
+      return leaf;
+    });
+    ++returned;
+  });
+  dumper.set_interceptor([](const Interception&) { ::pthread_testcancel(); });
+  run_cancelled([&] {
+    dumper.dump("intercepted", leaf);
+    ++returned;
+  });
+  EXPECT_EQ(returned, 3);
+  const DumperCounters counters = dumper.state().counters;
+  EXPECT_EQ(counters.written, 6u) << "three values, and the gradient of each";
+  EXPECT_EQ(counters.failed, 0u);
+}
+
+TEST(CancelledThreadTest, GoesAfterItsDumpAndTakesNothingWithIt) {
+  const test::TempFolder folder;
+  const auto results =
+      test::spawn_ranks({.body = "dumps_while_about_to_be_cancelled", .argument = (folder.path() / "base").string()});
+  test::expect_all_passed(results);
 }
 
 }  // namespace
