@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "base/fork_lock.h"
 #include "base/no_cancellation.h"
@@ -104,6 +105,33 @@ void write_to_stderr(std::string_view line) noexcept {
 
 thread_local bool inside_handler = false;
 
+// Null: this thread's lines are written at once.
+constinit thread_local base::HeldLines* held = nullptr;
+
+void hand_over(LogLevel level, std::string_view line) noexcept {
+  try {
+    std::shared_ptr<const LogHandler> handler;
+    {
+      LogState& state = log_state();
+      const std::lock_guard lock(state.mutex);
+      handler = state.handler;
+    }
+    if (!handler || inside_handler) {
+      write_to_stderr(line);
+      return;
+    }
+    inside_handler = true;
+    try {
+      (*handler)(level, line);
+    } catch (...) {
+      write_to_stderr(line);
+    }
+    inside_handler = false;
+  } catch (...) {
+    write_to_stderr(line);
+  }
+}
+
 }  // namespace
 
 void set_log_handler(LogHandler handler) {
@@ -123,28 +151,26 @@ bool log_enabled(LogLevel level) noexcept {
   return level >= log_state().level.load(std::memory_order_relaxed);
 }
 
+HeldLines::HeldLines() noexcept : outer_(std::exchange(held, this)) {}
+
+HeldLines::~HeldLines() {
+  held = outer_;
+  const NoCancellation until_written;
+  const int caller_errno = errno;
+  for (const auto& [level, line] : lines_) hand_over(level, line);
+  errno = caller_errno;
+}
+
 void log_text(LogLevel level, std::string_view part, std::string_view text) noexcept {
   if (!log_enabled(level)) return;
   const NoCancellation until_written;
   const int caller_errno = errno;  // a log line must not change what the caller reads next
   try {
-    const std::string line = make_line(part, text);
-    std::shared_ptr<const LogHandler> handler;
-    {
-      LogState& state = log_state();
-      const std::lock_guard lock(state.mutex);
-      handler = state.handler;
-    }
-    if (!handler || inside_handler) {
-      write_to_stderr(line);
+    std::string line = make_line(part, text);
+    if (held != nullptr) {
+      held->lines_.emplace_back(level, std::move(line));
     } else {
-      inside_handler = true;
-      try {
-        (*handler)(level, line);
-      } catch (...) {
-        write_to_stderr(line);
-      }
-      inside_handler = false;
+      hand_over(level, line);
     }
   } catch (...) {
     write_to_stderr(text);

@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "dbg/log.h"
 
@@ -21,6 +23,21 @@ void log_text(LogLevel level, std::string_view part, std::string_view text) noex
 /// Writes such a line to stderr, whatever the handler: in a forked child that one may wait for a lock of its own which
 /// a thread of the parent held. Never throws.
 void log_past_handler(LogLevel level, std::string_view part, std::string_view text) noexcept;
+
+/// While it lives, lines of its thread are kept, and then written in their order: for code that others wait for, since
+/// a log handler may itself wait for one of these. Ends on the thread that made it, the inner one first.
+class HeldLines {
+ public:
+  HeldLines() noexcept;
+  ~HeldLines();
+  HeldLines(const HeldLines&) = delete;
+  HeldLines& operator=(const HeldLines&) = delete;
+
+ private:
+  friend void log_text(LogLevel level, std::string_view part, std::string_view text) noexcept;
+  HeldLines* outer_;
+  std::vector<std::pair<LogLevel, std::string>> lines_;
+};
 
 /// Formats and writes a line. Never throws: a line that can't be formatted is replaced by one that says so.
 template <class... Args>

@@ -25,13 +25,10 @@ std::atomic<Dumper*> instance{nullptr};
 // meanwhile would wait for that thread for ever.
 std::atomic<pid_t> maker{0};
 
-thread_local bool is_making = false;
-
-// While it lives, this thread makes the Dumper; then the others may look again.
+// While it lives, this thread makes the Dumper; then the others may look again. Nothing foreign is called meanwhile: it
+// could wait for one of them, or want the Dumper itself.
 struct Making {
-  Making() { is_making = true; }
   ~Making() {
-    is_making = false;
     maker.store(0);
     maker.notify_all();
   }
@@ -56,23 +53,17 @@ DumperConfig config_of_forked_child() {
   return DumperConfig();
 }
 
-// A log handler that asks for the Dumper while that is being made gets one that is off.
-Dumper& dumper_for_handlers() {
-  static Dumper* dumper = new Dumper();
-  return *dumper;
-}
-
 }  // namespace
 
 Dumper& Dumper::global() {
   for (;;) {
     if (Dumper* made = instance.load(std::memory_order_acquire)) return *made;
-    if (is_making) return dumper_for_handlers();
     const pid_t own = ::getpid();
     pid_t seen = maker.load();
     if (seen == own) {
       maker.wait(own);
     } else if (const bool is_forked_meanwhile = seen != 0; maker.compare_exchange_strong(seen, own)) {
+      const base::HeldLines lines;  // outlives `making`: log handlers are foreign code
       const Making making;
       if (instance.load(std::memory_order_acquire) != nullptr) continue;
       Dumper* made =

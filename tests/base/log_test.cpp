@@ -119,6 +119,27 @@ TEST_F(LogTest, AHandlerMayReplaceItself) {
   EXPECT_THAT(seen->at(1), HasSubstr("two"));
 }
 
+TEST_F(LogTest, HeldLinesComeInTheirOrderOnceTheyMay) {
+  const LogCapture capture;
+  {
+    const base::HeldLines outer;
+    log(LogLevel::info, "dbg", "first");
+    {
+      const base::HeldLines inner;
+      log(LogLevel::debug, "dbg", "too low");
+    }
+    log(LogLevel::warning, "dbg", "second");
+    std::thread([] { log(LogLevel::info, "dbg", "of another thread"); }).join();
+    ASSERT_EQ(capture.lines().size(), 1U);
+  }
+  const auto lines = capture.lines();
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_THAT(lines[0].text, HasSubstr("of another thread"));
+  EXPECT_THAT(lines[1].text, HasSubstr("first"));
+  EXPECT_THAT(lines[2].text, HasSubstr("second"));
+  EXPECT_EQ(lines[2].level, LogLevel::warning);
+}
+
 TEST_F(LogTest, TheCallersErrnoIsKept) {
   set_log_handler([](LogLevel, std::string_view) { errno = EINVAL; });
   errno = ENOSPC;

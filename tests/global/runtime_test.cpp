@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -190,13 +192,27 @@ DBG_RANK_BODY(dump_from_the_log_handler) {
   EXPECT_EQ(Dumper::global().state().counters.failed, 0u);
 }
 
+// A client's handler may need a lock that another thread holds while it dumps for the first time.
+DBG_RANK_BODY(wait_for_a_dumping_thread_in_the_log_handler) {
+  std::atomic<bool> is_first{true};
+  set_log_handler([&](LogLevel, std::string_view line) {
+    if (is_first.exchange(false)) std::thread([] { dbg::dump("from a thread", at::zeros({1})); }).join();
+    say(std::string(line) + "\n");
+  });
+  dbg::dump("x", at::zeros({1}));
+  set_log_handler(nullptr);
+  EXPECT_FALSE(is_first);
+  EXPECT_EQ(Dumper::global().state().counters.written, 2u);
+}
+
 class GlobalDumperTest : public testing::Test {
  protected:
   fs::path dir() const { return folder_ / "base"; }
   std::string run(const std::string& body, Environment environment) const {
     for (const ConfigKnob& knob : config_knobs()) environment.emplace(knob.variable, std::nullopt);
     if (!environment["DUMPER_DIR"]) environment["DUMPER_DIR"] = dir().string();
-    const auto results = test::spawn_ranks({.body = body, .environment = environment});
+    const auto results =
+        test::spawn_ranks({.body = body, .environment = environment, .limit = std::chrono::seconds(30)});
     test::expect_all_passed(results);
     return results.front().output;
   }
@@ -278,6 +294,12 @@ TEST_F(GlobalDumperTest, ManyThreadsMayComeFirst) {
 TEST_F(GlobalDumperTest, TheLogHandlerMayComeBackWhileItIsMade) {
   // The unknown variable costs a line while the configuration is read.
   run("dump_from_the_log_handler", {{"DUMPER_ENABLE", "1"}, {"DUMPER_ENABEL", "1"}});
+}
+
+TEST_F(GlobalDumperTest, TheLogHandlerMayWaitForAThreadThatDumps) {
+  const std::string output = run("wait_for_a_dumping_thread_in_the_log_handler",
+                                 {{"DUMPER_ENABLE", "1"}, {"DUMPER_ENABEL", "1"}, {"DUMPER_STRCIT", "1"}});
+  EXPECT_THAT(output, AllOf(HasSubstr("DUMPER_ENABEL"), HasSubstr("DUMPER_STRCIT"))) << "no line is lost";
 }
 
 }  // namespace
