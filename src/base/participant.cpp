@@ -25,7 +25,16 @@ std::uint64_t next_id() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-thread_local std::shared_ptr<const Participant> bound;
+// Trivial, so that it can still be read when `binding` is gone: static destructors run after the main thread's own
+// objects, and may dump.
+constinit thread_local bool binding_is_gone = false;
+
+struct Binding {
+  std::shared_ptr<const Participant> participant;  // null: not bound
+  ~Binding() { binding_is_gone = true; }
+};
+
+thread_local Binding binding;
 
 struct Default {
   std::mutex mutex;
@@ -96,15 +105,15 @@ Participant::Participant(int rank, int world_size, int local_rank)
 
 ParticipantScope::ParticipantScope(std::shared_ptr<const Participant> participant) {
   if (!participant) throw ConfigError("ParticipantScope: the participant is null; pass the rank's own object");
-  outer_ = std::exchange(bound, std::move(participant));
+  if (!binding_is_gone) outer_ = std::exchange(binding.participant, std::move(participant));
 }
 
 ParticipantScope::~ParticipantScope() {
-  bound = std::move(outer_);
+  if (!binding_is_gone) binding.participant = std::move(outer_);
 }
 
 std::shared_ptr<const Participant> current_participant() noexcept {
-  if (bound) return bound;
+  if (!binding_is_gone && binding.participant) return binding.participant;
   Default& value = process_default();
   std::string complaint;
   std::shared_ptr<const Participant> result;

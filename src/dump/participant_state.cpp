@@ -23,16 +23,44 @@ struct ThreadContext {
   std::shared_ptr<const Tags> tags;  // null: empty
 };
 
-thread_local std::vector<ThreadContext> thread_contexts;
+// The last answer of ParticipantStates: most threads serve one participant and one Dumper. Weak, so that it keeps
+// nothing alive; ids are never used twice.
+struct LastState {
+  std::uint64_t dumper_id = 0;
+  std::uint64_t participant_id = 0;
+  std::weak_ptr<ParticipantState> state;
+};
+
+// Trivial, so that it can still be read when the thread's other objects are gone: static destructors run after those of
+// the main thread, and may dump.
+constinit thread_local bool memory_is_gone = false;
+
+struct ThreadMemory {
+  std::vector<ThreadContext> contexts;
+  LastState last;
+  ~ThreadMemory() { memory_is_gone = true; }
+};
+
+thread_local ThreadMemory thread_memory;
+
+// Null when the thread is at its end, and remembers nothing any more.
+ThreadMemory* memory_of_thread() noexcept {
+  return memory_is_gone ? nullptr : &thread_memory;
+}
 
 ThreadContext* find_thread_context(std::uint64_t dumper_id, std::uint64_t participant_id) {
-  for (ThreadContext& context : thread_contexts) {
+  ThreadMemory* const memory = memory_of_thread();
+  if (memory == nullptr) return nullptr;
+  for (ThreadContext& context : memory->contexts) {
     if (context.dumper_id == dumper_id && context.participant_id == participant_id) return &context;
   }
   return nullptr;
 }
 
 void store_thread_context(ThreadContext fresh) {
+  ThreadMemory* const memory = memory_of_thread();
+  if (memory == nullptr) return;
+  std::vector<ThreadContext>& thread_contexts = memory->contexts;
   if (ThreadContext* mine = find_thread_context(fresh.dumper_id, fresh.participant_id)) {
     *mine = std::move(fresh);
     return;
@@ -148,16 +176,9 @@ void ParticipantState::remove_capture(const RecordSink* sink) {
 ParticipantStates::ParticipantStates() : dumper_id_(next_dumper_id()) {}
 
 std::shared_ptr<ParticipantState> ParticipantStates::of(const std::shared_ptr<const Participant>& participant) {
-  // The last answer, per thread: most threads serve one participant and one Dumper. Weak, so that it keeps nothing
-  // alive; ids are never used twice.
-  struct Last {
-    std::uint64_t dumper_id = 0;
-    std::uint64_t participant_id = 0;
-    std::weak_ptr<ParticipantState> state;
-  };
-  thread_local Last last;
-  if (last.dumper_id == dumper_id_ && last.participant_id == participant->id()) {
-    if (auto state = last.state.lock()) return state;
+  ThreadMemory* const memory = memory_of_thread();
+  if (memory != nullptr && memory->last.dumper_id == dumper_id_ && memory->last.participant_id == participant->id()) {
+    if (auto state = memory->last.state.lock()) return state;
   }
   const std::lock_guard lock(mutex_);
   auto found = entries_.find(participant->id());
@@ -168,7 +189,7 @@ std::shared_ptr<ParticipantState> ParticipantStates::of(const std::shared_ptr<co
     auto state = std::make_shared<ParticipantState>(dumper_id_, participant->id());
     found = entries_.emplace(participant->id(), Entry{participant, std::move(state)}).first;
   }
-  last = {dumper_id_, participant->id(), found->second.state};
+  if (memory != nullptr) memory->last = {dumper_id_, participant->id(), found->second.state};
   return found->second.state;
 }
 

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -24,6 +25,7 @@
 #include "dbg/config.h"
 #include "dbg/error.h"
 #include "dbg/log.h"
+#include "dbg/participant.h"
 #include "support/log_capture.h"
 #include "support/rank_processes.h"
 #include "support/record_files.h"
@@ -205,6 +207,33 @@ DBG_RANK_BODY(wait_for_a_dumping_thread_in_the_log_handler) {
   EXPECT_EQ(Dumper::global().state().counters.written, 2u);
 }
 
+// What a client's static destructor may do; made before main() and so destroyed after everything that main() made.
+struct DumpsAtExit {
+  bool is_armed = false;
+  ~DumpsAtExit() {
+    if (!is_armed) return;
+    dbg::dump("late", at::ones({3}));
+    const DumperCounters counters = Dumper::global().state().counters;
+    say(fmt::format("at exit: written={} failed={}\n", counters.written, counters.failed));
+  }
+};
+DumpsAtExit at_exit;
+
+DBG_RANK_BODY(dump_at_exit) {
+  at_exit.is_armed = true;
+  Dumper& dumper = Dumper::global();
+  dumper.set_ctx({{"a_key_that_is_long_enough", "a value that is long enough to be allocated"}});
+  const at::Tensor x = at::ones({3});
+  dbg::dump("x", x);
+  Dumper other(dumper.state().config);
+  other.set_ctx({{"of", "another"}});
+  // Ends the program inside the scope, as exit() deep in a model would.
+  const ParticipantScope bound(std::make_shared<const Participant>(1, 2));
+  const ContextScope scope(dumper, {{"scope", "another value that is long enough to be allocated"}});
+  dbg::dump("y", x);
+  std::exit(testing::Test::HasFailure() ? 1 : 0);
+}
+
 class GlobalDumperTest : public testing::Test {
  protected:
   fs::path dir() const { return folder_ / "base"; }
@@ -300,6 +329,14 @@ TEST_F(GlobalDumperTest, TheLogHandlerMayWaitForAThreadThatDumps) {
   const std::string output = run("wait_for_a_dumping_thread_in_the_log_handler",
                                  {{"DUMPER_ENABLE", "1"}, {"DUMPER_ENABEL", "1"}, {"DUMPER_STRCIT", "1"}});
   EXPECT_THAT(output, AllOf(HasSubstr("DUMPER_ENABEL"), HasSubstr("DUMPER_STRCIT"))) << "no line is lost";
+}
+
+// Freed memory is filled with a pattern, so that whoever still uses it falls.
+TEST_F(GlobalDumperTest, AStaticDestructorMayDump) {
+  const std::string output =
+      run("dump_at_exit", {{"DUMPER_ENABLE", "1"}, {"DUMPER_EXP_NAME", "run"}, {"MALLOC_PERTURB_", "165"}});
+  EXPECT_THAT(output, HasSubstr("at exit: written=3 failed=0"));
+  EXPECT_THAT(test::tags_in(dir() / "run", "name"), testing::UnorderedElementsAre("x", "y", "late"));
 }
 
 }  // namespace
