@@ -162,6 +162,7 @@ class DBG_API Tags {
   std::size_t size() const noexcept { return entries_.size(); }
   bool empty() const noexcept { return entries_.empty(); }
   void clear() noexcept { entries_.clear(); }
+  void reserve(std::size_t size) { entries_.reserve(size); }
   std::vector<Entry>::const_iterator begin() const noexcept { return entries_.begin(); }
   std::vector<Entry>::const_iterator end() const noexcept { return entries_.end(); }
 

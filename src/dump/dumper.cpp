@@ -5,14 +5,17 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
+#include "base/no_cancellation.h"
 #include "dbg/error.h"
 #include "dump/capture_sink.h"
 #include "dump/dumper_impl.h"
+#include "dump/fork_generation.h"
 
 namespace dbg {
 
@@ -58,7 +61,7 @@ void Dumper::step_enabled() {
 }
 
 void Dumper::set_ctx(TagList tags) {
-  impl_->set_context(Tags(tags));
+  impl_->set_context(tags);
 }
 
 CaptureScope Dumper::capture_output() {
@@ -100,32 +103,33 @@ void Dumper::set_interceptor(ValueInterceptor interceptor) {
 
 // What a scope owns: it may outlive its Dumper, and the thread may be bound to another participant by its end.
 struct ContextScope::State {
-  std::shared_ptr<detail::DumperImpl> impl;
   std::shared_ptr<ParticipantState> participant;
-  std::shared_ptr<const Tags> outer;  // null: empty
-  std::uint64_t epoch;
-  std::vector<std::string> keys;
+  ContextChange change;
+  unsigned generation = fork_generation();  // in a forked child a thread of the parent may hold the locks
 };
 
+ContextScope::State& ContextScope::state() noexcept {
+  return *std::launder(reinterpret_cast<State*>(state_));
+}
+
 ContextScope::ContextScope(Dumper& dumper, TagList tags) {
+  static_assert(sizeof(State) <= sizeof(state_) && alignof(State) <= alignof(ContextScope));
   if (dumper.impl_->refuse_in_forked_child()) return;
   auto participant = dumper.impl_->participant_state();
-  auto outer = participant->context();
-  const std::uint64_t epoch = participant->epoch();
-  state_ = std::make_unique<State>(
-      State{dumper.impl_, std::move(participant), std::move(outer), epoch, std::vector<std::string>()});
-  state_->keys.reserve(tags.size());
-  for (const TagRef& tag : tags) state_->keys.emplace_back(tag.key);
-  state_->participant->set_context(Tags(tags));
+  ContextChange change = participant->enter_context(tags);
+  ::new (static_cast<void*>(state_)) State{std::move(participant), std::move(change)};
+  is_entered_ = true;
 }
 
 ContextScope::~ContextScope() {
-  if (!state_ || state_->impl->refuse_in_forked_child()) return;
+  if (!is_entered_) return;
+  const base::NoCancellation until_restored;
   try {
-    state_->participant->restore_context(state_->outer, state_->keys, state_->epoch);
+    if (state().generation == fork_generation()) state().participant->leave_context(state().change);
   } catch (...) {
     base::log(LogLevel::error, "Dumper", "a ContextScope could not restore the outer context: out of memory");
   }
+  std::destroy_at(&state());
 }
 
 }  // namespace dbg

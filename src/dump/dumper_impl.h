@@ -90,7 +90,7 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   void dump_dict(std::string_view prefix, const c10::IValue& dict, TagList tags, const DumpOptions& options);
   DumpModelReport dump_model(const ModelView& model, const DumpModelOptions& options);
   void step();
-  void set_context(const Tags& tags);
+  void set_context(TagList tags);
   std::shared_ptr<ParticipantState> participant_state();
   /// Whether this is a forked child, where nothing is to be touched; says so once.
   bool refuse_in_forked_child();

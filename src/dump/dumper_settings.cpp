@@ -17,7 +17,7 @@ std::shared_ptr<ParticipantState> DumperImpl::participant_state() {
   return participants_.of(current_participant());
 }
 
-void DumperImpl::set_context(const Tags& tags) {
+void DumperImpl::set_context(TagList tags) {
   if (refuse_in_forked_child()) return;
   participant_state()->set_context(tags);
 }

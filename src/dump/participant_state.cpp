@@ -20,7 +20,7 @@ struct ThreadContext {
   std::uint64_t dumper_id;
   std::uint64_t participant_id;
   std::uint64_t epoch;
-  std::shared_ptr<const Tags> tags;  // null: empty
+  ThreadTags tags;
 };
 
 // The last answer of ParticipantStates: most threads serve one participant and one Dumper. Weak, so that it keeps
@@ -74,45 +74,56 @@ void store_thread_context(ThreadContext fresh) {
   thread_contexts.push_back(std::move(fresh));
 }
 
-}  // namespace
-
-ParticipantState::ParticipantState(std::uint64_t dumper_id, std::uint64_t participant_id)
-    : dumper_id_(dumper_id), participant_id_(participant_id) {}
-
-std::shared_ptr<const Tags> ParticipantState::context() {
-  const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
-  const ThreadContext* mine = find_thread_context(dumper_id_, participant_id_);
-  if (mine != nullptr && mine->epoch == epoch) return mine->tags;
-  if (mine == nullptr && !has_home_context_.load(std::memory_order_acquire)) return nullptr;
-  std::shared_ptr<const Tags> start;
-  {
-    const std::lock_guard lock(mutex_);
-    start = home_context_;
+bool is_same(TagView a, TagView b) noexcept {
+  if (a.kind() != b.kind()) return false;
+  switch (a.kind()) {
+    case TagKind::none:
+      break;
+    case TagKind::boolean:
+      return a.boolean() == b.boolean();
+    case TagKind::integer:
+      return a.integer() == b.integer();
+    case TagKind::real:
+      return a.real() == b.real();
+    case TagKind::text:
+      return a.text() == b.text();
   }
-  store_thread_context({life_, dumper_id_, participant_id_, epoch, start});
-  return start;
+  return true;
 }
 
-void ParticipantState::set_context(const Tags& tags) {
+std::shared_ptr<const Tags> snapshot_of(Tags tags) {
+  return tags.empty() ? nullptr : std::make_shared<const Tags>(std::move(tags));
+}
+
+// `now` (null: empty) with `tags` in it; None removes. `now` itself when that changes nothing.
+std::shared_ptr<const Tags> merge(const std::shared_ptr<const Tags>& now, TagList tags) {
+  const bool changes = std::any_of(tags.begin(), tags.end(), [&now](const TagRef& tag) {
+    const TagValue* known = now ? now->find(tag.key) : nullptr;
+    return !is_same(known != nullptr ? known->view() : TagView(), tag.value);
+  });
+  if (!changes) return now;
   Tags merged;
-  if (const auto now = context()) merged = *now;
-  for (const auto& [key, value] : tags) {
-    if (value.view().is_none()) {
-      merged.erase(key);
+  merged.reserve((now ? now->size() : 0) + tags.size());
+  if (now) {
+    for (const auto& [key, value] : *now) merged.set(key, value);
+  }
+  for (const TagRef& tag : tags) {
+    if (tag.value.is_none()) {
+      merged.erase(tag.key);
     } else {
-      merged.set(key, value);
+      merged.set(tag.key, tag.value);
     }
   }
-  store_context(merged.empty() ? nullptr : std::make_shared<const Tags>(std::move(merged)));
+  return snapshot_of(std::move(merged));
 }
 
-void ParticipantState::restore_context(const std::shared_ptr<const Tags>& outer, const std::vector<std::string>& keys,
-                                       std::uint64_t epoch) {
-  if (epoch_.load(std::memory_order_acquire) != epoch) return;
+// `now` with `keys` as they are in `outer`, in the places that they have there.
+std::shared_ptr<const Tags> restore(const std::shared_ptr<const Tags>& now, const std::shared_ptr<const Tags>& outer,
+                                    const std::vector<std::string>& keys) {
+  if (now == outer) return now;
   const auto is_restored = [&keys](const std::string& key) {
     return std::find(keys.begin(), keys.end(), key) != keys.end();
   };
-  const auto now = context();
   Tags restored;
   if (outer) {
     for (const auto& [key, value] : *outer) {
@@ -125,21 +136,68 @@ void ParticipantState::restore_context(const std::shared_ptr<const Tags>& outer,
       if (!is_restored(key)) restored.set(key, value);
     }
   }
-  store_context(restored.empty() ? nullptr : std::make_shared<const Tags>(std::move(restored)));
+  return snapshot_of(std::move(restored));
 }
 
-void ParticipantState::store_context(std::shared_ptr<const Tags> fresh) {
-  std::uint64_t epoch = 0;
+}  // namespace
+
+ParticipantState::ParticipantState(std::uint64_t dumper_id, std::uint64_t participant_id)
+    : dumper_id_(dumper_id), participant_id_(participant_id) {}
+
+ThreadTags ParticipantState::thread_context() {
+  const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
+  const ThreadContext* mine = find_thread_context(dumper_id_, participant_id_);
+  if (mine != nullptr && mine->epoch == epoch) return mine->tags;
+  if (mine == nullptr && !has_shared_context_.load(std::memory_order_acquire)) return {};
+  ThreadTags start;
   {
     const std::lock_guard lock(mutex_);
-    epoch = epoch_.load(std::memory_order_acquire);
-    if (home_ == std::thread::id()) home_ = std::this_thread::get_id();
-    if (home_ == std::this_thread::get_id()) {
-      home_context_ = fresh;
-      has_home_context_.store(home_context_ != nullptr, std::memory_order_release);
-    }
+    start = {shared_context_, shared_context_};
   }
-  store_thread_context({life_, dumper_id_, participant_id_, epoch, std::move(fresh)});
+  store_thread_context({life_, dumper_id_, participant_id_, epoch, start});
+  return start;
+}
+
+void ParticipantState::set_context(TagList tags) {
+  const ThreadTags now = thread_context();
+  ThreadTags fresh{merge(now.tags, tags), merge(now.set, tags)};
+  if (fresh.set != now.set) share_context(fresh.set);
+  if (fresh.tags != now.tags || fresh.set != now.set) store_context(std::move(fresh));
+}
+
+ContextChange ParticipantState::enter_context(TagList tags) {
+  ContextChange change;
+  change.epoch = epoch_.load(std::memory_order_acquire);
+  change.outer = thread_context();
+  change.inner = merge(change.outer.tags, tags);
+  change.keys.reserve(tags.size());
+  for (const TagRef& tag : tags) change.keys.emplace_back(tag.key);
+  if (change.inner != change.outer.tags) store_context({change.inner, change.outer.set});
+  return change;
+}
+
+void ParticipantState::leave_context(const ContextChange& change) {
+  if (epoch_.load(std::memory_order_acquire) != change.epoch) return;
+  const ThreadTags now = thread_context();
+  ThreadTags restored = change.outer;
+  if (now.tags != change.inner || now.set != change.outer.set) {
+    restored = {restore(now.tags, change.outer.tags, change.keys), restore(now.set, change.outer.set, change.keys)};
+    if (restored.set != now.set) share_context(restored.set);
+  }
+  store_context(std::move(restored));
+}
+
+// Gives new threads what this one set, when it was the first to set anything.
+void ParticipantState::share_context(const std::shared_ptr<const Tags>& set) {
+  const std::lock_guard lock(mutex_);
+  if (home_ == std::thread::id()) home_ = std::this_thread::get_id();
+  if (home_ != std::this_thread::get_id()) return;
+  shared_context_ = set;
+  has_shared_context_.store(set != nullptr, std::memory_order_release);
+}
+
+void ParticipantState::store_context(ThreadTags fresh) {
+  store_thread_context({life_, dumper_id_, participant_id_, epoch_.load(std::memory_order_acquire), std::move(fresh)});
 }
 
 void ParticipantState::reset() {
@@ -148,8 +206,8 @@ void ParticipantState::reset() {
   dump_index_.store(0, std::memory_order_relaxed);
   cleanup_taken_.store(false, std::memory_order_relaxed);
   home_ = std::thread::id();
-  home_context_.reset();
-  has_home_context_.store(false, std::memory_order_release);
+  shared_context_.reset();
+  has_shared_context_.store(false, std::memory_order_release);
   epoch_.fetch_add(1, std::memory_order_acq_rel);
 }
 

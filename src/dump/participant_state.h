@@ -18,6 +18,20 @@
 
 namespace dbg {
 
+/// A thread's context: immutable snapshots, null when empty.
+struct ThreadTags {
+  std::shared_ptr<const Tags> tags;  ///< what a dump of the thread gets
+  std::shared_ptr<const Tags> set;   ///< the same without what scopes add: what a new thread may start with
+};
+
+/// What a scope did to a thread's context.
+struct ContextChange {
+  ThreadTags outer;
+  std::shared_ptr<const Tags> inner;
+  std::uint64_t epoch = 0;  ///< of the time; a reset ends it
+  std::vector<std::string> keys;
+};
+
 /// One participant's counters in one Dumper. Threads: safe to use from any thread.
 class ParticipantState {
  public:
@@ -29,15 +43,14 @@ class ParticipantState {
   std::int64_t next_dump_index() noexcept { return dump_index_.fetch_add(1, std::memory_order_relaxed) + 1; }
 
   /// The calling thread's context, an immutable snapshot; null when it has none.
-  std::shared_ptr<const Tags> context();
-  /// Merges into the calling thread's context; None removes.
-  void set_context(const Tags& tags);
-  /// Gives `keys` back what `outer` (null: empty) says of them, in the place they had there; other keys stay. Does
-  /// nothing when there was a reset since `epoch`.
-  void restore_context(const std::shared_ptr<const Tags>& outer, const std::vector<std::string>& keys,
-                       std::uint64_t epoch);
-  /// Grows by one with every reset.
-  std::uint64_t epoch() const noexcept { return epoch_.load(std::memory_order_acquire); }
+  std::shared_ptr<const Tags> context() { return thread_context().tags; }
+  /// Merges into the calling thread's context, for good; None removes.
+  void set_context(TagList tags);
+  /// The same until `leave_context`, and for this thread only.
+  ContextChange enter_context(TagList tags);
+  /// Gives the keys of the change back what they were before, in the place they had; other keys stay. Does nothing when
+  /// there was a reset since.
+  void leave_context(const ContextChange& change);
 
   /// Back to the start: step, dump index, every thread's context, the clean-up's flag.
   void reset();
@@ -51,7 +64,9 @@ class ParticipantState {
   void remove_capture(const RecordSink* sink);
 
  private:
-  void store_context(std::shared_ptr<const Tags> fresh);
+  ThreadTags thread_context();
+  void store_context(ThreadTags fresh);
+  void share_context(const std::shared_ptr<const Tags>& set);
 
   const std::uint64_t dumper_id_;
   const std::uint64_t participant_id_;
@@ -60,11 +75,11 @@ class ParticipantState {
   std::atomic<std::int64_t> dump_index_{0};
   std::atomic<bool> cleanup_taken_{false};
   std::atomic<std::uint64_t> epoch_{1};  // a thread's context of an older epoch is void
-  std::atomic<bool> has_home_context_{false};
+  std::atomic<bool> has_shared_context_{false};
   std::atomic<bool> has_captures_{false};
   mutable std::mutex mutex_;
   std::thread::id home_;                               // under mutex_: the thread that set a context first
-  std::shared_ptr<const Tags> home_context_;           // under mutex_: what a new thread starts with
+  std::shared_ptr<const Tags> shared_context_;         // under mutex_: what it set, and a new thread starts with
   std::vector<std::shared_ptr<RecordSink>> captures_;  // under mutex_
 };
 

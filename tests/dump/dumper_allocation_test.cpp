@@ -99,6 +99,19 @@ TEST(DumperAllocationTest, OffAllocatesNothing) {
   EXPECT_EQ(value.use_count(), uses);
 }
 
+// These count once the Dumper is on, and so can't be skipped; but a layer's scope must not cost a dozen allocations.
+TEST(DumperAllocationTest, ContextWhileOffAllocatesLittle) {
+  Dumper dumper;
+  dumper.set_ctx({{"phase", "prefill"}});
+  { const ContextScope first(dumper, {{"layer_id", 0}}); }
+  std::size_t before = allocations;
+  for (int i = 0; i < 1000; ++i) const ContextScope scope(dumper, {{"layer_id", i}});
+  EXPECT_LE(allocations - before, 3000u) << "the tags, who holds them, and the key";
+  before = allocations;
+  for (int i = 0; i < 1000; ++i) dumper.set_ctx({{"phase", "prefill"}, {"not_there", nullptr}});
+  EXPECT_EQ(allocations - before, 0u);
+}
+
 TEST(DumperAllocationTest, SwitchedOffAgainAllocatesNothing) {
   DumperConfig config;
   config.enable = true;

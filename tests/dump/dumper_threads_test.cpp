@@ -5,6 +5,8 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <functional>
+#include <future>
 #include <memory>
 #include <set>
 #include <string>
@@ -159,6 +161,64 @@ TEST_F(DumperThreadsTest, ContextScopeIsOfItsThread) {
     EXPECT_EQ(meta_of(record, "phase").toStringRef(), "all");
     EXPECT_FALSE(has_meta(record, "thread"));
   }
+}
+
+TEST_F(DumperThreadsTest, AScopeIsNotSeenByThreadsThatComeInsideIt) {
+  Dumper dumper(config());
+  const auto capture = dumper.capture_output();
+  std::promise<void> is_dumped;
+  std::promise<void> is_left;
+  std::thread worker;
+  {
+    const ContextScope scope(dumper, {{"layer_id", 3}});
+    dumper.set_ctx({{"phase", "decode"}, {"layer_id", 4}});
+    worker = std::thread([&] {
+      dumper.dump("inside", at::ones({1}));
+      is_dumped.set_value();
+      is_left.get_future().wait();
+      dumper.dump("after", at::ones({1}));
+    });
+    is_dumped.get_future().wait();
+    dumper.dump("home", at::ones({1}));
+  }
+  is_left.set_value();
+  worker.join();
+  std::thread([&] { dumper.dump("late", at::ones({1})); }).join();
+  dumper.dump("home_after", at::ones({1}));
+  const auto records = capture.records();
+  const auto layer_id = [&](const char* name) {
+    const DumpRecord& record = records.at(name).at(0);
+    return has_meta(record, "layer_id") ? meta_of(record, "layer_id").toInt() : -1;
+  };
+  EXPECT_EQ(layer_id("home"), 4);
+  EXPECT_EQ(layer_id("inside"), 4) << "what set_ctx set, not what the scope added";
+  EXPECT_EQ(layer_id("after"), 4) << "a context of its own";
+  EXPECT_EQ(layer_id("late"), -1) << "the scope's end took the key back for all who come";
+  EXPECT_EQ(layer_id("home_after"), -1);
+  for (const char* name : {"home", "inside", "after", "late", "home_after"}) {
+    EXPECT_EQ(meta_of(records.at(name).at(0), "phase").toStringRef(), "decode") << name;
+  }
+}
+
+TEST_F(DumperThreadsTest, AWorkerThatFirstDumpsInsideAScopeDoesNotKeepIt) {
+  Dumper dumper(config());
+  const auto capture = dumper.capture_output();
+  std::promise<void> is_left;
+  std::thread worker;
+  {
+    const ContextScope scope(dumper, {{"layer_id", 3}});
+    std::promise<void> is_dumped;
+    worker = std::thread([&] {
+      dumper.dump("w", at::ones({1}));
+      is_dumped.set_value();
+      is_left.get_future().wait();
+      dumper.dump("w", at::ones({1}));
+    });
+    is_dumped.get_future().wait();
+  }
+  is_left.set_value();
+  worker.join();
+  for (const DumpRecord& record : capture.records().at("w")) EXPECT_FALSE(has_meta(record, "layer_id"));
 }
 
 TEST_F(DumperThreadsTest, SettingsMayChangeWhileThreadsDump) {
