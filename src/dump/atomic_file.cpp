@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <system_error>
 
@@ -83,17 +84,26 @@ struct OwnPrefix {
   std::string text;
 };
 
+// Leaked, for records may be written while the process exits. Not a guarded local static: a child that was forked while
+// another thread was inside would wait for it for ever.
+std::atomic<const OwnPrefix*> own_prefix{nullptr};
+
+const OwnPrefix& prefix_of_this_process() {
+  const OwnPrefix* known = own_prefix.load(std::memory_order_acquire);
+  if (known != nullptr && known->process == ::getpid()) return *known;
+  // The first file, or the first after a fork: the child is another process. What the parent knew may be in use.
+  auto fresh = std::make_unique<const OwnPrefix>();
+  if (own_prefix.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel)) return *fresh.release();
+  return *known;  // of a thread that was here at the same time
+}
+
 std::string temporary_path(const std::string& folder) {
-  static const OwnPrefix first;
   static std::atomic<std::uint64_t> count{0};
+  const OwnPrefix& own = prefix_of_this_process();
   std::string path;
-  path.reserve(folder.size() + first.text.size() + 32);
+  path.reserve(folder.size() + own.text.size() + 32);
   path += folder;
-  if (first.process == ::getpid()) {
-    path += first.text;
-  } else {
-    path += OwnPrefix().text;  // a forked child is another process
-  }
+  path += own.text;
   append_number(path, count.fetch_add(1, std::memory_order_relaxed));
   return path;
 }

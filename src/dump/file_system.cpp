@@ -14,6 +14,8 @@
 #include <limits>
 #include <string>
 
+#include "base/fork_lock.h"
+
 namespace dbg::dumping {
 namespace {
 
@@ -23,6 +25,9 @@ auto retry_interrupted(Call&& call) noexcept {
   while (result < 0 && errno == EINTR) result = call();
   return result < 0 ? static_cast<decltype(result)>(-errno) : result;
 }
+
+// Leaked on purpose: records may be written while the process exits.
+constinit base::Leaked<FileSystem> real_files;
 
 }  // namespace
 
@@ -64,8 +69,7 @@ std::uint64_t FileSystem::file_size_limit() noexcept {
 }
 
 FileSystem& FileSystem::real() noexcept {
-  static FileSystem files;
-  return files;
+  return real_files.value;
 }
 
 int make_folders(FileSystem& files, const char* path) {

@@ -18,6 +18,24 @@ namespace {
 
 using IsCapturing = int (*)(void* stream, int* status);  // cudaError_t cudaStreamIsCapturing(cudaStream_t, status*)
 
+// What `find` finds, looked for once, or by each thread that comes first. No guard of a local static: a child that was
+// forked while another thread was inside would wait for it for ever.
+template <void* (*find)() noexcept>
+void* found_once() noexcept {
+  static char unknown;
+  static std::atomic<void*> found{&unknown};
+  void* known = found.load(std::memory_order_relaxed);
+  if (known == &unknown) {
+    known = find();
+    found.store(known, std::memory_order_relaxed);
+  }
+  return known;
+}
+
+[[maybe_unused]] void* find_stream_of() noexcept {
+  return dlsym(RTLD_DEFAULT, "_ZNK3c104cuda10CUDAStream6streamEv");
+}
+
 // The stream's CUDA handle. torch before 2.10 has no virtual for it; there CUDAStream::stream() is asked, a member of
 // a class that holds nothing but the c10::Stream.
 template <class Impl>
@@ -28,18 +46,18 @@ void* native_handle(const Impl& impl, c10::Stream stream) {
     return impl.getStreamNativeHandle(stream);
   } else {
     using StreamOf = void* (*)(const c10::Stream*);
-    static const auto stream_of = reinterpret_cast<StreamOf>(dlsym(RTLD_DEFAULT, "_ZNK3c104cuda10CUDAStream6streamEv"));
+    const auto stream_of = reinterpret_cast<StreamOf>(found_once<&find_stream_of>());
     return stream_of != nullptr ? stream_of(&stream) : nullptr;
   }
 }
 
-IsCapturing find_runtime() noexcept {
+void* find_is_capturing() noexcept {
   constexpr const char* kSymbol = "cudaStreamIsCapturing";
-  if (void* found = dlsym(RTLD_DEFAULT, kSymbol)) return reinterpret_cast<IsCapturing>(found);
+  if (void* found = dlsym(RTLD_DEFAULT, kSymbol)) return found;
   for (const char* library : {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}) {
     // Python loads its libraries privately; NOLOAD finds only what is there already. The handle is kept for good.
     if (void* handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD)) {
-      if (void* found = dlsym(handle, kSymbol)) return reinterpret_cast<IsCapturing>(found);
+      if (void* found = dlsym(handle, kSymbol)) return found;
     }
   }
   return nullptr;
@@ -56,7 +74,7 @@ bool ask_cuda() noexcept {
     }
     void* stream = native_handle(*impl, impl->getStream(device));
     if (stream == nullptr) return false;  // the default stream can't capture
-    static const IsCapturing is_capturing = find_runtime();
+    const auto is_capturing = reinterpret_cast<IsCapturing>(found_once<&find_is_capturing>());
     int status = 0;
     return is_capturing != nullptr && is_capturing(stream, &status) == 0 && status != 0;
   } catch (...) {

@@ -8,9 +8,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -19,6 +22,7 @@
 #include "dbg/dumper.h"
 #include "dbg/log.h"
 #include "dbg/participant.h"
+#include "dump/atomic_file.h"
 #include "support/forked_child.h"
 #include "support/record_files.h"
 #include "support/temp_folder.h"
@@ -45,6 +49,34 @@ TEST(ForkGenerationTest, GrowsInTheChildOnly) {
   });
   EXPECT_EQ(child.exit_code, 0);
   EXPECT_EQ(fork_generation(), before);
+}
+
+// Bytes that this process has read so far; nullopt when the kernel does not tell.
+std::optional<std::uint64_t> bytes_read() {
+  std::ifstream file("/proc/self/io");
+  std::string key;
+  std::uint64_t bytes = 0;
+  if (file >> key >> bytes && key == "rchar:") return bytes;
+  return std::nullopt;
+}
+
+// A temporary file's name says which process writes it; a child that dumps must not find that out for each record.
+TEST(ForkedFileTest, AChildAsksOnceWhoItIs) {
+  if (!bytes_read()) GTEST_SKIP() << "no /proc/self/io here";
+  const test::TempFolder folder;
+  const auto write_file = [&](const std::string& name) {
+    return dumping::AtomicFile(folder.path().string()).publish(name);
+  };
+  EXPECT_TRUE(write_file("parent"));
+  const ForkedChild child = run_forked([&] {
+    if (!write_file("child")) return 2;
+    const std::uint64_t before = *bytes_read();
+    for (int i = 0; i < 100; ++i) {
+      if (!write_file("child" + std::to_string(i))) return 3;
+    }
+    return *bytes_read() - before < 5000 ? 0 : 4;
+  });
+  EXPECT_EQ(child.exit_code, 0) << child.output;
 }
 
 class ForkedDumperTest : public testing::Test {
