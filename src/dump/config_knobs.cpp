@@ -133,16 +133,6 @@ bool is_one_of(std::string_view word, std::string_view list) {
   }
 }
 
-std::string path_component_fault(std::string_view text) {
-  if (text == "." || text == "..") return "is not the name of a folder of its own";
-  if (text.size() > kLongestComponent) return fmt::format("is longer than {} bytes", kLongestComponent);
-  for (const char c : text) {
-    if (c == '/') return "holds a '/'";
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return "holds a control character";
-  }
-  return {};
-}
-
 std::string filter_fault(const std::string& text) {
   try {
     Filter::parse(text);
@@ -190,6 +180,17 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+std::string path_component_fault(std::string_view text) {
+  if (text.empty()) return "is empty";
+  if (text == "." || text == "..") return "is not the name of a folder of its own";
+  if (text.size() > kLongestComponent) return fmt::format("is longer than {} bytes", kLongestComponent);
+  for (const char c : text) {
+    if (c == '/') return "holds a '/'";
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return "holds a control character";
+  }
+  return {};
+}
 
 std::span<const KnobRow> knob_rows() {
   return kRows;

@@ -59,6 +59,9 @@ void assign_default(const KnobRow& row, DumperConfig& config);
 /// What is wrong with the field's value, in words; empty when nothing is.
 std::string fault_of(const KnobRow& row, const DumperConfig& config);
 
+/// What keeps `text` from being one path component, in words; empty when nothing does.
+std::string path_component_fault(std::string_view text);
+
 /// A setting of the Python twin that has no meaning in C++: what to do instead; empty for any other name.
 std::string_view twin_only_advice(std::string_view knob);
 

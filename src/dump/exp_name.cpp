@@ -23,6 +23,7 @@
 
 #include "dbg/error.h"
 #include "dump/atomic_file.h"
+#include "dump/config_knobs.h"
 
 namespace dbg {
 namespace {
@@ -112,6 +113,7 @@ struct Claimed {
   std::int64_t time_ns = 0;
 };
 
+// nullopt when there is no claim of that path, or one whose name is not that of a folder.
 std::optional<Claimed> read_claim(const std::string& path) {
   struct stat status {};
   std::ifstream file(path);
@@ -119,6 +121,8 @@ std::optional<Claimed> read_claim(const std::string& path) {
   Claimed claim;
   std::string identity;
   std::getline(file, claim.exp_name);
+  // Whoever may write into the folder must not say where records go.
+  if (!dumping::path_component_fault(claim.exp_name).empty()) return std::nullopt;
   std::getline(file, identity);
   file >> claim.claimed_since_boot_ns;
   claim.claimant = parse_identity(identity);
@@ -230,7 +234,7 @@ ExpNameClaim FileExpNameBoard::claim(const std::string& proposal) {
       const std::vector<int> launches = claims_of(folder_, key_);
       for (const int launch : launches) {
         const std::optional<Claimed> claim = read_claim(fmt::format("{}/{}.{}", folder_, key_, launch));
-        if (!claim) continue;  // removed in this moment
+        if (!claim) continue;  // removed in this moment, or none of ours
         if (is_of_earlier_launch(*claim, own)) break;
         if (take_place(launch)) return {claim->exp_name, claim->time_ns, false};
       }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dbg/error.h"
+#include "dump/atomic_file.h"
 #include "support/rank_threads.h"
 #include "support/record_files.h"
 #include "support/scoped_env.h"
@@ -27,7 +28,6 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 using testing::MatchesRegex;
-using testing::Not;
 
 std::chrono::system_clock::time_point at(std::int64_t milliseconds) {
   return std::chrono::system_clock::time_point(std::chrono::milliseconds(milliseconds));
@@ -105,8 +105,34 @@ TEST_F(ExpNameBoardTest, ThreadsThatClaimAtOnceAgree) {
 TEST_F(ExpNameBoardTest, NothingUnfinishedStays) {
   claim("launch", 0, "dump_a");
   claim("launch", 1, "dump_b");
+  claim("launch", 1, "dump_c");
+  int files = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(dir())) {
-    EXPECT_THAT(entry.path().string(), Not(HasSubstr(".tmp")));
+    EXPECT_FALSE(dumping::is_temporary_name(entry.path().filename().string())) << entry.path();
+    files += entry.is_directory() ? 0 : 1;
+  }
+  EXPECT_EQ(files, 3) << "the claim, and the places of two ranks";
+}
+
+// The folder may be shared, and a claim in it is a file like any other.
+TEST_F(ExpNameBoardTest, AClaimThatIsNoFoldersNameIsIgnored) {
+  int launch = 0;
+  for (const char* name : {"../evil", "..", ".", "a/b", "/tmp",
+                           "a\x01"
+                           "b",
+                           ""}) {
+    const std::string key = fmt::format("launch{}", ++launch);
+    claim(key, 1, "dump_first");
+    std::filesystem::path board;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(dir())) {
+      if (entry.path().filename() == key + ".0") board = entry.path();
+      if (entry.path().filename() == key + ".0.rank1") std::filesystem::remove(entry.path());
+    }
+    ASSERT_FALSE(board.empty());
+    const std::string text = test::bytes_of(board);
+    test::write_text(board, name + text.substr(text.find('\n')));
+    EXPECT_EQ(claim(key, 0, "dump_good").exp_name, "dump_good") << "'" << name << "'";
+    EXPECT_EQ(claim(key, 2, "dump_late").exp_name, "dump_good") << "the others of the launch find the good one";
   }
 }
 
