@@ -37,13 +37,14 @@ void GradHooks::watch(const at::Tensor& tensor, GradCapture capture, Arrived arr
   }
   {
     const std::lock_guard lock(leaf->mutex);
-    // Captures of other steps are done with (a later one after a reset, too); an equal one of this step is this one,
-    // dumped again.
+    // Captures of other steps are done with (a later one after a reset, too), whatever their names: a program may
+    // number them. An equal one of this step is this one, dumped again.
     auto& captures = leaf->captures;
     captures.erase(std::remove_if(captures.begin(), captures.end(),
                                   [&capture](const GradCapture& known) {
-                                    return known.participant == capture.participant && known.name == capture.name &&
-                                           (known.step != capture.step || known.tags == capture.tags);
+                                    return known.participant == capture.participant &&
+                                           (known.step != capture.step ||
+                                            (known.name == capture.name && known.tags == capture.tags));
                                   }),
                    captures.end());
     captures.push_back(std::move(capture));

@@ -41,7 +41,7 @@ class GradHooks {
  private:
   struct Leaf {
     std::mutex mutex;
-    std::vector<GradCapture> captures;  // under mutex: the latest of each participant and name
+    std::vector<GradCapture> captures;  // under mutex: each participant's, of its latest step
   };
   std::mutex mutex_;
   std::unordered_map<const void*, std::weak_ptr<Leaf>> leaves_;  // under mutex_, by TensorImpl

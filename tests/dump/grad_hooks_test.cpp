@@ -180,6 +180,20 @@ TEST_F(GradHooksTest, LeafDumpedManyTimesKeepsOneHook) {
   }
 }
 
+TEST_F(GradHooksTest, LeafUnderAnotherNameEachStepIsRecordedOnceAStep) {
+  Dumper dumper(grads({"enable_value=false"}));
+  const auto capture = dumper.capture_output();
+  const at::Tensor leaf = leaf_of(1);
+  for (int step = 0; step < 20; ++step) {
+    dumper.dump("w_" + std::to_string(step), leaf);
+    leaf.sum().backward();
+    dumper.step();
+  }
+  const auto records = capture.records();
+  EXPECT_EQ(records.size(), 20u);
+  for (const auto& [name, all] : records) EXPECT_EQ(all.size(), 1u) << name;
+}
+
 TEST_F(GradHooksTest, LeafUnderTwoNamesOrTagsIsRecordedUnderEach) {
   Dumper dumper(grads({"enable_value=false"}));
   const auto capture = dumper.capture_output();
