@@ -46,7 +46,8 @@ struct DumpModelOptions {
 };
 
 /// What `dump_model()` met. With values on, `seen == written + filtered + failed`; with gradients on,
-/// `seen == grads_written + without_grad + filtered + grads_failed` (save=false and outputs that are off aside).
+/// `seen == grads_written + without_grad + filtered + grads_failed` (save=false and outputs that are off aside). While
+/// one of the two is off, its counts are 0.
 struct DumpModelReport {
   std::int64_t seen = 0;              ///< parameters, each counted once
   std::int64_t written = 0;           ///< value records

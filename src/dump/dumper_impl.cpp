@@ -308,8 +308,8 @@ void DumperImpl::dump_dict(std::string_view prefix, const c10::IValue& dict, Tag
   });
 }
 
-DumpOutcome DumperImpl::dump_value(const Settings& settings, const DumpRequest& request, const LazyValue& value,
-                                   TagSpan tags) {
+void DumperImpl::dump_value(const Settings& settings, const DumpRequest& request, const LazyValue& value,
+                            TagSpan tags) {
   const auto state = participant_state();
   const RecomputeStatus recompute = settings.plugins->empty()
                                         ? RecomputeStatus::disabled
@@ -318,28 +318,33 @@ DumpOutcome DumperImpl::dump_value(const Settings& settings, const DumpRequest& 
   const std::int64_t step = state->step();
   if (!passes_filter(settings, call, step)) {
     count(DumpOutcome::filtered);
-    return DumpOutcome::filtered;
+    if (request.report != nullptr) ++request.report->filtered;
+    return;
   }
   if (!request.want_value && !request.want_current_grad && !request.want_future_grad) {
     count(DumpOutcome::skipped);
-    return DumpOutcome::skipped;
+    return;
   }
   if (is_stream_capturing()) {
     drop(request.name);
-    return DumpOutcome::dropped;
+    if (request.report != nullptr) request.report->failed += request.want_value ? 1 : 0;
+    if (request.report != nullptr) request.report->grads_failed += request.want_current_grad ? 1 : 0;
+    return;
   }
   const c10::IValue made = value.make();
   intercept(settings, call, request, made, step);
 
-  DumpOutcome outcome = DumpOutcome::skipped;
   bool is_counted = request.want_value;
   if (request.want_value) {
-    outcome = write_record_of(settings, *state, call, request, request.kind, request.name, made, step);
+    const DumpOutcome outcome =
+        write_record_of(settings, *state, call, request, request.kind, request.name, made, step);
+    if (request.report != nullptr && outcome == DumpOutcome::written) ++request.report->written;
+    if (request.report != nullptr && outcome == DumpOutcome::failed) ++request.report->failed;
   }
   const bool is_tensor = made.isTensor() && made.toTensor().defined();
   const bool is_parameter = request.kind == RecordKind::parameter;
-  if (request.want_current_grad && is_tensor) {
-    const at::Tensor grad = made.toTensor().grad();
+  if (request.want_current_grad) {
+    const at::Tensor grad = is_tensor ? made.toTensor().grad() : at::Tensor();
     if (grad.defined()) {
       is_counted = true;
       const std::string grad_name = fmt::format("grad__{}", request.name);
@@ -368,7 +373,6 @@ DumpOutcome DumperImpl::dump_value(const Settings& settings, const DumpRequest& 
                       });
   }
   if (!is_counted) count(DumpOutcome::skipped);
-  return outcome;
 }
 
 void DumperImpl::intercept(const Settings& settings, const CallPairs& call, const DumpRequest& request,

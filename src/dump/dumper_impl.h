@@ -113,7 +113,7 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   template <class Visit>
   void walk_dict(std::string_view prefix, TagList tags, const DumpOptions& options, Visit&& visit);
 
-  DumpOutcome dump_value(const Settings& settings, const DumpRequest& request, const LazyValue& value, TagSpan tags);
+  void dump_value(const Settings& settings, const DumpRequest& request, const LazyValue& value, TagSpan tags);
   DumpOutcome write_record_of(const Settings& settings, ParticipantState& state, const CallPairs& call,
                               const DumpRequest& request, RecordKind kind, std::string_view name,
                               const c10::IValue& value, std::int64_t step);

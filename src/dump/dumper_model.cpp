@@ -91,8 +91,9 @@ DumpModelReport DumperImpl::dump_model(const ModelView& model, const DumpModelOp
 
   for (const NamedWalk& walk : walks) {
     for (const NamedParameter& parameter : walk.parameters) {
+      ++report.seen;
+      DumpModelReport own;  // of this parameter: a fault may leave it half done
       try {
-        ++report.seen;
         const std::string child = parameter.name.substr(0, parameter.name.find('.'));
         if (std::find(report.children.begin(), report.children.end(), child) == report.children.end()) {
           report.children.push_back(child);
@@ -107,22 +108,24 @@ DumpModelReport DumperImpl::dump_model(const ModelView& model, const DumpModelOp
         request.want_current_grad = now->config.enable_model_grad;
         request.kind = RecordKind::parameter;
         if (renamed != parameter.name) request.local_name = parameter.name;
-        request.report = &report;
-        const DumpOutcome outcome = dump_value(*now, request, LazyValue::of(parameter.tensor), tags);
-        if (outcome == DumpOutcome::written) ++report.written;
-        if (outcome == DumpOutcome::filtered) ++report.filtered;
-        if (outcome == DumpOutcome::failed) ++report.failed;
-        if (outcome == DumpOutcome::dropped) {
-          report.failed += request.want_value ? 1 : 0;
-          report.grads_failed += request.want_current_grad ? 1 : 0;
-        }
+        request.report = &own;
+        dump_value(*now, request, LazyValue::of(parameter.tensor), tags);
       } catch (const abi::__forced_unwind&) {
         throw;
       } catch (...) {
         count(DumpOutcome::failed);
-        ++report.failed;
+        if (now->config.enable_model_value && own.written + own.failed == 0) ++own.failed;
+        if (now->config.enable_model_grad && own.grads_written + own.grads_failed + own.without_grad == 0) {
+          ++own.grads_failed;
+        }
         record_fault(*now, FaultPlace::parameter, parameter.name);
       }
+      report.written += own.written;
+      report.grads_written += own.grads_written;
+      report.filtered += own.filtered;
+      report.failed += own.failed;
+      report.grads_failed += own.grads_failed;
+      report.without_grad += own.without_grad;
     }
   }
   return report;

@@ -6,8 +6,10 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -213,6 +215,66 @@ TEST_F(DumperModelTest, GradientsThatCannotBeWrittenAreInTheReport) {
   EXPECT_EQ(report.grads_written, 0);
   EXPECT_EQ(report.grads_failed, 1);
   EXPECT_EQ(report.failed, 0);
+}
+
+// Both sums, whatever is on and whatever goes wrong.
+TEST_F(DumperModelTest, TheReportAddsUp) {
+  at::Tensor with_grad = at::ones({2}).requires_grad_();
+  with_grad.mutable_grad() = at::ones({2});
+  at::Tensor broken_grad = at::ones({2}).requires_grad_();
+  broken_grad.mutable_grad() = at::quantize_per_tensor(at::ones({2}), 0.1, 0, at::kQInt8);
+  const OwnModule own({{"with_grad", with_grad},
+                       {"broken_grad", broken_grad},
+                       {"plain", at::ones({1})},
+                       {"undefined", at::Tensor()},
+                       {"meta", at::empty({3}, at::TensorOptions().device(at::kMeta))},
+                       {"filtered", at::ones({1})}});
+  for (const bool value : {false, true}) {
+    for (const bool gradient : {false, true}) {
+      SCOPED_TRACE(std::string(value ? "values " : "") + (gradient ? "gradients" : ""));
+      Dumper dumper(
+          values({std::string("enable_model_value=") + (value ? "1" : "0"),
+                  std::string("enable_model_grad=") + (gradient ? "1" : "0"), "filter=name != 'param__filtered'"}));
+      const DumpModelReport report = dumper.dump_model(own);
+      EXPECT_EQ(report.seen, 6);
+      EXPECT_EQ(report.filtered, 1);
+      if (value) {
+        EXPECT_EQ(report.seen, report.written + report.filtered + report.failed);
+      } else {
+        EXPECT_EQ(report.written + report.failed, 0);
+      }
+      if (gradient) {
+        EXPECT_EQ(report.seen, report.grads_written + report.without_grad + report.filtered + report.grads_failed);
+        EXPECT_EQ(report.grads_written, 1);
+        EXPECT_EQ(report.grads_failed, 1);
+      } else {
+        EXPECT_EQ(report.grads_written + report.without_grad + report.grads_failed, 0);
+      }
+    }
+  }
+}
+
+// What torch may throw when it is asked for a gradient.
+struct BrokenAutogradMeta : c10::AutogradMetaInterface {
+  void set_requires_grad(bool, at::TensorImpl*) override {}
+  bool requires_grad() const override { return false; }
+  at::Tensor& mutable_grad() override { throw std::runtime_error("no gradient to be had"); }
+  const at::Tensor& grad() const override { throw std::runtime_error("no gradient to be had"); }
+  const at::Tensor& fw_grad(std::uint64_t, const at::TensorBase&) const override { return none; }
+  void set_fw_grad(const at::TensorBase&, const at::TensorBase&, std::uint64_t, bool) override {}
+  at::Tensor none;
+};
+
+TEST_F(DumperModelTest, AFaultOutsideTheRecordCostsWhatIsOn) {
+  const at::Tensor broken = at::ones({2});
+  broken.unsafeGetTensorImpl()->set_autograd_meta(std::make_unique<BrokenAutogradMeta>());
+  Dumper dumper(config({"enable_model_grad=true"}));
+  const DumpModelReport report = dumper.dump_model(OwnModule({{"broken", broken}, {"plain", at::ones({1})}}));
+  EXPECT_EQ(report.seen, 2);
+  EXPECT_EQ(report.grads_failed, 1);
+  EXPECT_EQ(report.without_grad, 1);
+  EXPECT_EQ(report.failed, 0) << "values are not on";
+  EXPECT_EQ(log_.count("no gradient to be had"), 1u);
 }
 
 TEST_F(DumperModelTest, NothingIsTouchedWhileAStreamIsCaptured) {
