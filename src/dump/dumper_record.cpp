@@ -129,10 +129,8 @@ DumpOutcome DumperImpl::write_record_of(const Settings& settings, ParticipantSta
     }
     if (to_console) {
       std::string path = draft.file_name();
-      if (to_file) {
-        const std::lock_guard lock(sink_mutex_);
-        path = fmt::format("{}/{}", sink_folder_, path);
-      }
+      // Asked of the sink that wrote it: the Dumper may have another by now.
+      if (to_file) path = fmt::format("{}/{}", sink->folder(), path);
       base::log_text(LogLevel::info, kPart, console_line(to_text(kind), path, value));
     }
     count(to_sink ? DumpOutcome::written : DumpOutcome::skipped);

@@ -16,6 +16,7 @@ class FileSink final : public RecordSink {
  public:
   FileSink(const std::string& folder, bool checksum);
   SinkOutcome write(const RecordDraft& draft) override;
+  std::string folder() const override { return folder_; }
 
  private:
   std::string folder_;

@@ -44,6 +44,8 @@ class RecordSink {
   virtual ~RecordSink() = default;
   /// Keeps a record, whole or not at all. Throws: IoError with the system's cause; nothing half-written stays.
   virtual SinkOutcome write(const RecordDraft& draft) = 0;
+  /// Where its files lie; empty when it writes none.
+  virtual std::string folder() const { return {}; }
 };
 
 /// A tag as what Python reads back.

@@ -12,6 +12,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -290,6 +291,29 @@ TEST_F(DumperFilesTest, TheLogHandlerMayUseTheDumper) {
   set_log_handler(nullptr);
   EXPECT_GE(lines, 1);
   EXPECT_EQ(dumper.state().counters.failed, 0u);
+}
+
+// Another thread may change the configuration, and write its first record, between a record and its line; here the log
+// handler does.
+TEST_F(DumperFilesTest, TheConsoleNamesTheFileThatWasWritten) {
+  Dumper dumper(config({"enable_output_console=true"}));
+  std::vector<std::string> paths;
+  set_log_handler([&](LogLevel, std::string_view line) {
+    if (line.find("records go to") != std::string_view::npos) {
+      dumper.configure({"exp_name=other"});
+      dumper.dump("meanwhile", x_);
+    }
+    const std::size_t begin = line.find("[Dumper.Value] ");
+    if (begin == std::string_view::npos) return;
+    const std::string_view path = line.substr(begin + 15);
+    paths.emplace_back(path.substr(0, path.find(" type=")));
+  });
+  dumper.dump("x", x_);
+  dumper.dump("y", x_);
+  set_log_handler(nullptr);
+  ASSERT_EQ(paths.size(), 2u);
+  for (const std::string& path : paths) EXPECT_TRUE(fs::exists(path)) << path;
+  EXPECT_THAT(test::tags_in(dir() / "other", "name"), testing::UnorderedElementsAre("meanwhile", "y"));
 }
 
 class DumperCleanupTest : public DumperFilesTest {
