@@ -13,6 +13,7 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -313,6 +314,10 @@ class DBG_API Dumper {
 
   /// Throws: ConfigError on nullptr.
   PluginHandle add_plugin(std::shared_ptr<FrameworkPlugin> plugin);
+
+  /// The layer that a module path such as `model.layers.3.mlp` lies in, counted over the whole model: the first
+  /// plugin's answer, else the number in the path. For tags: `{{"layer_id", ...}}`; nullopt when nobody knows.
+  std::optional<std::int64_t> layer_id_of(std::string_view module_path);
 
   /// Hands every value that passes the filter to `interceptor`, before it is written; an empty one ends that.
   void set_interceptor(ValueInterceptor interceptor);

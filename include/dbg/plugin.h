@@ -53,7 +53,8 @@ class DBG_API FrameworkPlugin {
   /// The name to write for a parameter, or nullopt to keep `name`.
   virtual std::optional<std::string> transform_model_param_name(const ModelInfo& model, const std::string& name);
 
-  /// The layer that a module path such as `model.layers.3.mlp` lies in, counted from 0 over the whole model.
+  /// The layer that a module path such as `model.layers.3.mlp` lies in, counted from 0 over the whole model; nullopt:
+  /// ask the next plugin. Asked by `Dumper::layer_id_of`.
   virtual std::optional<std::int64_t> layer_id_of(std::string_view module_path);
 
   /// nullopt: ask the next plugin.
@@ -89,7 +90,7 @@ class DBG_API PipelineLayerOffsetPlugin : public FrameworkPlugin {
   Options options_;
 };
 
-/// The number in the first `layers.N` of a module path; what a plugin without an opinion falls back to.
+/// The number in the first `layers.N` of a module path: the answer when no plugin has one.
 DBG_API std::optional<std::int64_t> layer_id_in_path(std::string_view module_path);
 
 }  // namespace dbg

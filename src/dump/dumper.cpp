@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -95,6 +97,10 @@ PluginHandle Dumper::add_plugin(std::shared_ptr<FrameworkPlugin> plugin) {
     if (const auto impl = weak.lock()) impl->remove_plugin(id);
   };
   return handle;
+}
+
+std::optional<std::int64_t> Dumper::layer_id_of(std::string_view module_path) {
+  return impl_->layer_id_of(module_path);
 }
 
 void Dumper::set_interceptor(ValueInterceptor interceptor) {

@@ -102,6 +102,7 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   std::uint64_t add_plugin(std::shared_ptr<FrameworkPlugin> plugin);
   void remove_plugin(std::uint64_t id);
   void set_interceptor(ValueInterceptor interceptor);
+  std::optional<std::int64_t> layer_id_of(std::string_view module_path);
 
   /// Writes the gradient of a tensor that was dumped at `capture`'s step. Called by autograd's threads; never throws
   /// unless strict.

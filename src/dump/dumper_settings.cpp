@@ -90,6 +90,12 @@ void DumperImpl::set_interceptor(ValueInterceptor interceptor) {
   before = std::exchange(settings_, std::move(fresh));
 }
 
+std::optional<std::int64_t> DumperImpl::layer_id_of(std::string_view module_path) {
+  if (refuse_in_forked_child()) return layer_id_in_path(module_path);
+  const auto now = settings();
+  return now->plugins->layer_id_of(module_path, plugin_faults(*now));
+}
+
 void DumperImpl::reset() {
   participant_state()->reset();
 }

@@ -48,6 +48,15 @@ std::optional<LayerNumber> find_layer_number(std::string_view path, std::string_
   return std::nullopt;
 }
 
+// Throws: ConfigError when the offset makes no sense.
+std::int64_t global_number(std::int64_t number, std::int64_t offset, std::string_view name) {
+  if (offset < 0 || number > std::numeric_limits<std::int64_t>::max() - offset) {
+    throw ConfigError("PipelineLayerOffsetPlugin: the callback returned the layer offset " + std::to_string(offset) +
+                      " for '" + std::string(name) + "'; expected the number of layers on earlier stages");
+  }
+  return number + offset;
+}
+
 }  // namespace
 
 FrameworkPlugin::~FrameworkPlugin() = default;
@@ -79,17 +88,14 @@ std::optional<std::string> PipelineLayerOffsetPlugin::transform_model_param_name
   if (!number) return std::nullopt;
   const std::int64_t offset = offset_of_(model.model_chunk).value_or(0);
   if (offset == 0) return std::nullopt;
-  if (offset < 0 || number->value > std::numeric_limits<std::int64_t>::max() - offset) {
-    throw ConfigError("PipelineLayerOffsetPlugin: the callback returned the layer offset " + std::to_string(offset) +
-                      " for '" + name + "'; expected the number of layers on earlier stages");
-  }
-  return name.substr(0, number->begin) + std::to_string(number->value + offset) + name.substr(number->end);
+  return name.substr(0, number->begin) + std::to_string(global_number(number->value, offset, name)) +
+         name.substr(number->end);
 }
 
 std::optional<std::int64_t> PipelineLayerOffsetPlugin::layer_id_of(std::string_view module_path) {
   const std::optional<LayerNumber> number = find_layer_number(module_path, options_.prefix, options_.excluded);
   if (!number) return std::nullopt;
-  return number->value + offset_of_(0).value_or(0);
+  return global_number(number->value, offset_of_(0).value_or(0), module_path);
 }
 
 std::optional<std::int64_t> layer_id_in_path(std::string_view module_path) {

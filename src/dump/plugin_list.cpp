@@ -19,6 +19,7 @@ void PluginList::ask(const Entry& entry, Question question, const PluginFaultHan
   std::string_view what = "collect_parallel_info";
   if (question == recompute) what = "recompute_status";
   if (question == param_name) what = "transform_model_param_name";
+  if (question == layer_id) what = "layer_id_of";
   on_fault(name, what, *cause, first);
 }
 
@@ -78,6 +79,16 @@ std::string PluginList::transform_model_param_name(const ModelInfo& model, std::
     });
   }
   return name;
+}
+
+std::optional<std::int64_t> PluginList::layer_id_of(std::string_view module_path,
+                                                    const PluginFaultHandler& on_fault) const {
+  std::optional<std::int64_t> answer;
+  for (const Entry& entry : entries_) {
+    ask(entry, layer_id, on_fault, [&](FrameworkPlugin& plugin) { answer = plugin.layer_id_of(module_path); });
+    if (answer) return answer;
+  }
+  return layer_id_in_path(module_path);
 }
 
 }  // namespace dbg

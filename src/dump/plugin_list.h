@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,9 +43,11 @@ class PluginList {
   /// The name after every plugin had its turn.
   std::string transform_model_param_name(const ModelInfo& model, std::string name,
                                          const PluginFaultHandler& on_fault) const;
+  /// The first answer, else the number in the path's first `layers.N`.
+  std::optional<std::int64_t> layer_id_of(std::string_view module_path, const PluginFaultHandler& on_fault) const;
 
  private:
-  enum Question : unsigned { parallel_info = 1, recompute = 2, param_name = 4 };
+  enum Question : unsigned { parallel_info = 1, recompute = 2, param_name = 4, layer_id = 8 };
   struct Entry {
     std::uint64_t id;
     std::shared_ptr<FrameworkPlugin> plugin;

@@ -72,10 +72,16 @@ struct FakePlugin : FrameworkPlugin {
     return recompute;
   }
 
+  std::optional<std::int64_t> layer_id_of(std::string_view) override {
+    if (throws) throw std::runtime_error("no layers");
+    return layer_id;
+  }
+
   std::string plugin_name = "fake";
   std::string meta_name = "megatron";
   ParallelState state;
   std::optional<RecomputeStatus> recompute;
+  std::optional<std::int64_t> layer_id;
   std::function<std::optional<std::string>(const ModelInfo&, const std::string&)> rename;
   bool throws = false;
 };

@@ -3,7 +3,9 @@
 // Facts about changing a Dumper while it runs, and about what it says of itself.
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -100,6 +102,21 @@ TEST_F(DumperSettingsTest, PluginsAndInterceptorOutliveConfigure) {
   dumper.dump("x", at::ones({2}));
   EXPECT_THAT(file_tags("recompute_status"), ElementsAre("original"));
   EXPECT_EQ(dumper.state().counters.interceptions, 1u);
+}
+
+TEST_F(DumperSettingsTest, LayerIdsAreOfTheWholeModelToo) {
+  Dumper dumper(config());
+  EXPECT_EQ(dumper.layer_id_of("layers.1.mlp"), 1);
+  const ParticipantScope scope(std::make_shared<const Participant>(1, 2));
+  auto broken = std::make_shared<test::FakePlugin>();
+  broken->throws = true;
+  dumper.add_plugin(broken);
+  dumper.add_plugin(std::make_shared<PipelineLayerOffsetPlugin>(
+      [](int) -> std::optional<std::int64_t> { return current_participant()->rank() * 3; }));
+  EXPECT_EQ(dumper.layer_id_of("layers.1.mlp"), 4);
+  EXPECT_EQ(dumper.layer_id_of("embed"), std::nullopt);
+  EXPECT_EQ(dumper.state().counters.plugin_faults, 2u);
+  EXPECT_EQ(log_.count("layer_id_of threw: no layers"), 1u);
 }
 
 TEST_F(DumperSettingsTest, NullPluginIsRefused) {

@@ -99,6 +99,23 @@ TEST_F(PluginListTest, EachQuestionIsFencedAndWarnsOnce) {
   EXPECT_EQ(faults_[2].question, "transform_model_param_name");
 }
 
+TEST_F(PluginListTest, LayerIdIsTheFirstAnswerElseThePathsNumber) {
+  EXPECT_EQ(list_->layer_id_of("model.layers.3.mlp", on_fault()), 3);
+  EXPECT_EQ(list_->layer_id_of("model.embed", on_fault()), std::nullopt);
+  add("silent");
+  add("broken")->throws = true;
+  EXPECT_EQ(list_->layer_id_of("model.layers.3.mlp", on_fault()), 3);
+  EXPECT_EQ(list_->layer_id_of("model.layers.3.mlp", on_fault()), 3);
+  ASSERT_EQ(faults_.size(), 2u);
+  EXPECT_EQ(faults_[0].question, "layer_id_of");
+  EXPECT_EQ(faults_[0].cause, "no layers");
+  EXPECT_TRUE(faults_[0].first);
+  EXPECT_FALSE(faults_[1].first);
+  add("first")->layer_id = 15;
+  add("second")->layer_id = 16;
+  EXPECT_EQ(list_->layer_id_of("model.layers.3.mlp", on_fault()), 15);
+}
+
 // Throws everywhere, even when asked for its name, and what is not a std::exception.
 struct Hostile : FrameworkPlugin {
   std::string name() const override { throw 1; }
