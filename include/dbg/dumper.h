@@ -210,7 +210,7 @@ class DBG_API CaptureScope {
   CaptureScope& operator=(CaptureScope&&) = delete;
   ~CaptureScope();
 
-  /// The records so far, by name, in order; a copy that shares the tensors.
+  /// The records so far, by name, in order; a copy that shares the tensors. None once the scope was moved from.
   Records records() const;
 
  private:

@@ -30,7 +30,7 @@ CaptureScope::~CaptureScope() {
 }
 
 CaptureScope::Records CaptureScope::records() const {
-  return state_->generation == fork_generation() ? state_->sink->records() : Records();
+  return state_ && state_->generation == fork_generation() ? state_->sink->records() : Records();
 }
 
 }  // namespace dbg

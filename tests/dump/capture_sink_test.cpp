@@ -39,6 +39,16 @@ TEST_F(CaptureTest, KeepsEveryRecordOfANameInOrder) {
   EXPECT_EQ(dumper.state().counters.written, 4u);
 }
 
+TEST_F(CaptureTest, AScopeThatWasMovedFromHasNoRecords) {
+  Dumper dumper(config());
+  CaptureScope first = dumper.capture_output();
+  dumper.dump("x", 1);
+  const CaptureScope second = std::move(first);
+  dumper.dump("y", 2);
+  EXPECT_EQ(second.records().size(), 2u);
+  EXPECT_THAT(first.records(), IsEmpty());  // NOLINT(bugprone-use-after-move): the fact at hand
+}
+
 TEST_F(CaptureTest, ValuesAreCopiedWithAllThatIsInThem) {
   Dumper dumper(config());
   const auto capture = dumper.capture_output();
