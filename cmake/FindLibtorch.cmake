@@ -125,6 +125,8 @@ function(_dbg_find_libtorch_root out_root out_version)
   foreach(python IN LISTS pythons)
     _dbg_libtorch_of_python("${python}" candidate)
     if(candidate)
+      # One libtorch has one name here, however a virtual environment is reached.
+      get_filename_component(candidate "${candidate}" REALPATH)
       _dbg_libtorch_version("${candidate}" version)
       if(version AND wanted AND version VERSION_LESS wanted)
         message(STATUS "Passing over libtorch ${version} of ${python}: older than ${wanted}")

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: the dbg authors
 # SPDX-License-Identifier: Apache-2.0
-# Third parties of dbg's own sources. All are private: none appears in a public header.
+# Third parties of dbg's own sources. None appears in a public header. fmt, json and gloo end in dbg's objects or in
+# libtorch; RE2 is a shared library, which every program that links dbg links too.
 
 # fmt: always header-only, since a compiled libfmt cannot be linked beside the copy inside libtorch. The copy that
 # torch bundles comes first on the include path anyway, so it is the one to use when it is there.
@@ -34,6 +35,9 @@ endif()
 
 # RE2 has no CMake package on Debian, and its archive there is not PIC: the shared library is what is linked.
 include(${CMAKE_CURRENT_LIST_DIR}/re2.cmake)
+if(NOT TARGET dbg::re2)
+  message(FATAL_ERROR "RE2 is missing (Debian: libre2-dev).")
+endif()
 
 # gloo: libtorch holds the code, the wheel lacks the headers that ProcessGroupGloo.hpp includes. Never link libgloo.
 find_path(DBG_GLOO_INCLUDE_DIR gloo/algorithm.h)
