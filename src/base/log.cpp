@@ -151,10 +151,13 @@ bool log_enabled(LogLevel level) noexcept {
   return level >= log_state().level.load(std::memory_order_relaxed);
 }
 
-HeldLines::HeldLines() noexcept : outer_(std::exchange(held, this)) {}
+HeldLines::HeldLines() noexcept : is_outermost_(held == nullptr) {
+  if (is_outermost_) held = this;
+}
 
 HeldLines::~HeldLines() {
-  held = outer_;
+  if (!is_outermost_) return;
+  held = nullptr;
   const NoCancellation until_written;
   const int caller_errno = errno;
   for (const auto& [level, line] : lines_) hand_over(level, line);

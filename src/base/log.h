@@ -35,7 +35,7 @@ class HeldLines {
 
  private:
   friend void log_text(LogLevel level, std::string_view part, std::string_view text) noexcept;
-  HeldLines* outer_;
+  bool is_outermost_;  // an inner one leaves its lines to the outer
   std::vector<std::pair<LogLevel, std::string>> lines_;
 };
 

@@ -127,17 +127,19 @@ TEST_F(LogTest, HeldLinesComeInTheirOrderOnceTheyMay) {
     {
       const base::HeldLines inner;
       log(LogLevel::debug, "dbg", "too low");
+      log(LogLevel::warning, "dbg", "second");
     }
-    log(LogLevel::warning, "dbg", "second");
+    log(LogLevel::info, "dbg", "third");
     std::thread([] { log(LogLevel::info, "dbg", "of another thread"); }).join();
     ASSERT_EQ(capture.lines().size(), 1U);
   }
   const auto lines = capture.lines();
-  ASSERT_EQ(lines.size(), 3U);
+  ASSERT_EQ(lines.size(), 4U);
   EXPECT_THAT(lines[0].text, HasSubstr("of another thread"));
   EXPECT_THAT(lines[1].text, HasSubstr("first"));
   EXPECT_THAT(lines[2].text, HasSubstr("second"));
   EXPECT_EQ(lines[2].level, LogLevel::warning);
+  EXPECT_THAT(lines[3].text, HasSubstr("third"));
 }
 
 TEST_F(LogTest, TheCallersErrnoIsKept) {

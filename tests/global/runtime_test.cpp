@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -240,8 +239,7 @@ class GlobalDumperTest : public testing::Test {
   std::string run(const std::string& body, Environment environment) const {
     for (const ConfigKnob& knob : config_knobs()) environment.emplace(knob.variable, std::nullopt);
     if (!environment["DUMPER_DIR"]) environment["DUMPER_DIR"] = dir().string();
-    const auto results =
-        test::spawn_ranks({.body = body, .environment = environment, .limit = std::chrono::seconds(30)});
+    const auto results = test::spawn_ranks({.body = body, .environment = environment});
     test::expect_all_passed(results);
     return results.front().output;
   }
