@@ -12,7 +12,7 @@ namespace dbg::test::pickled {
 
 inline std::string little_endian(std::uint64_t value, int size) {
   std::string out;
-  for (int i = 0; i < size; ++i) out.push_back(static_cast<char>(value >> (8 * i) & 0xff));
+  for (int i = 0; i < size; ++i) out.push_back(i < 8 ? static_cast<char>(value >> (8 * i) & 0xff) : '\0');
   return out;
 }
 

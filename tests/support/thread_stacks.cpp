@@ -109,19 +109,19 @@ std::string demangled(const char* name) {
   return status == 0 && text ? text.get() : name;
 }
 
-// The first line that addr2line prints for an address of the running binary, or nothing.
+// What addr2line prints for an address of the running binary, functions that were inlined there first; or nothing.
 std::string from_addr2line(const void* base, const void* address) {
   const auto offset = static_cast<std::size_t>(static_cast<const char*>(address) - static_cast<const char*>(base));
   const std::string binary = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command = fmt::format("addr2line -Cfpe '{}' {:#x} 2>/dev/null", binary, offset);
-  std::string line;
+  const std::string command = fmt::format("addr2line -Cfpie '{}' {:#x} 2>/dev/null", binary, offset);
+  std::string lines;
   if (FILE* pipe = ::popen(command.c_str(), "r")) {
     std::array<char, 4096> text{};
-    if (std::fgets(text.data(), static_cast<int>(text.size()), pipe) != nullptr) line = text.data();
+    while (std::fgets(text.data(), static_cast<int>(text.size()), pipe) != nullptr) lines += text.data();
     ::pclose(pipe);
   }
-  while (!line.empty() && line.back() == '\n') line.pop_back();
-  return line.rfind("??", 0) == 0 ? std::string() : line;
+  while (!lines.empty() && lines.back() == '\n') lines.pop_back();
+  return lines.rfind("??", 0) == 0 ? std::string() : lines;
 }
 
 const void* base_of_this_binary() {
