@@ -183,6 +183,8 @@ MadeByCall PickleTensors::make_sparse_tensor(const PickleCall& call) {
   for (std::size_t i = 0; i < parts_count; ++i) {
     const MadeByCall part = tensor_of(data[i], call);
     if (!part.value) return refused(fmt::format("a sparse tensor with {}", part.reason));
+    // What follows asks the parts for their storages, which sparse ones don't have.
+    if (part.value->toTensor().layout() != at::kStrided) fail(call, "a sparse tensor made of sparse parts");
     parts.push_back(part.value->toTensor());
   }
   const bool is_coalesced = has_flag && data[3].kind == PickleKind::boolean && data[3].index != 0;
