@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "base/fork_lock.h"
 #include "dbg/participant.h"
@@ -63,6 +64,18 @@ void write_to_stderr(std::string_view line) noexcept {
 }
 
 thread_local bool inside_handler = false;
+
+// Until its end, what this thread logs goes past the handler.
+class PastHandler {
+ public:
+  PastHandler() : before_(std::exchange(inside_handler, true)) {}
+  ~PastHandler() { inside_handler = before_; }
+  PastHandler(const PastHandler&) = delete;
+  PastHandler& operator=(const PastHandler&) = delete;
+
+ private:
+  bool before_;
+};
 
 // Writing is a cancellation point, and nothing here may unwind: a thread that is being cancelled goes on to the next
 // such point, outside.
@@ -130,6 +143,7 @@ void log_past_handler(LogLevel level, std::string_view part, std::string_view te
   const NoCancellation until_written;
   const int caller_errno = errno;
   try {
+    const PastHandler making_the_line_may_log;  // a complaint about the environment
     write_to_stderr(make_line(part, text));
   } catch (...) {
     write_to_stderr(text);
