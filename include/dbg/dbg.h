@@ -12,6 +12,7 @@
 #include "dbg/parallel_state.h"  // IWYU pragma: export
 #include "dbg/participant.h"     // IWYU pragma: export
 #include "dbg/plugin.h"          // IWYU pragma: export
+#include "dbg/read_limits.h"     // IWYU pragma: export
 #include "dbg/runtime.h"         // IWYU pragma: export
 #include "dbg/safetensors.h"     // IWYU pragma: export
 #include "dbg/tags.h"            // IWYU pragma: export

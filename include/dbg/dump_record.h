@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dbg/export.h"
+#include "dbg/read_limits.h"
 
 namespace dbg {
 
@@ -23,11 +24,13 @@ namespace dbg {
 ///   carries a type tag. Lists and dicts of one type come out as plain ones, named tuples as tuples.
 /// - Tensors of every dtype but the quantised ones. A tensor's strides are kept where its elements lie densely
 ///   (channels-last, transposed); views are cut down to their elements, expanded tensors written out, conjugate and
-///   negative views resolved, sparse ones coalesced, device tensors copied to the host; requires_grad and gradients are
-///   not kept. Two places that share memory are written twice.
+///   negative views resolved, sparse ones coalesced (but for dtypes that torch can't add up, such as fp8), device
+///   tensors copied to the host; requires_grad and gradients are not kept. Two places that share memory are written
+///   twice.
 /// - Text is UTF-8; bytes that are not become what Python calls surrogateescape.
 /// - Refused, with the reason: undefined, meta, fake, quantised, nested and mkldnn tensors; streams, objects, enums and
-///   other kinds that have no plain form; dict keys that are tensors or devices; nesting beyond 100.
+///   other kinds that have no plain form; dict keys that are tensors or devices; nesting beyond 100; more parts than
+///   `read_record` takes by default (about eight million numbers, or half a million tensors).
 /// - `meta` is a dict with text keys. A reader must ignore keys that it does not know.
 ///
 /// The file is a zip of stored entries, see src/codec/archive.h. A later version that this one's readers can't open
@@ -62,11 +65,14 @@ DBG_API void write_record(const std::string& path, const DumpRecord& record, con
 ///
 /// Tensors come on the CPU, with the strides they had; those that shared memory in a Python record still do. What a
 /// c10::IValue can't hold is left out, each with a line `place: reason` in `left_out` (without one, in a warning):
-/// None and tuples as keys of dicts, bytes, sets, integers beyond 64 bits, quantised tensors, dtypes, other objects.
+/// None and tuples as keys of dicts, bytes, sets, integers beyond 64 bits, quantised tensors, dtypes, named tuples and
+/// other objects.
 /// Units: reads the file once; a tensor's bytes go straight to their memory.
 /// Threads: safe to call from any thread.
-/// Throws: IoError naming file, offset and cause when the file can't be read, is cut or damaged, or is no record.
-DBG_API DumpRecord read_record(const std::string& path, std::vector<std::string>* left_out = nullptr);
+/// Throws: IoError naming file, offset and cause when the file can't be read, is cut or damaged, is no record, or asks
+/// for more than `limits`.
+DBG_API DumpRecord read_record(const std::string& path, std::vector<std::string>* left_out = nullptr,
+                               const ReadLimits& limits = {});
 
 /// Lists the records of a folder, as `folder` + `/` + name, ordered by step, rank, dump_index as numbers, then by name.
 /// Left out: files whose names are no record's (see the format above), temporary files, subfolders.

@@ -297,7 +297,7 @@ class DBG_API Dumper {
   void set_ctx(TagList tags);
 
   /// Keeps records of the calling participant in memory while the result lives.
-  CaptureScope capture_output();
+  [[nodiscard]] CaptureScope capture_output();
 
   /// Replaces the configuration. Throws: ConfigError and changes nothing when it is not acceptable.
   void configure(DumperConfig config);
@@ -345,7 +345,8 @@ class DBG_API Dumper {
 /// Threads: ends on the thread that made it.
 class DBG_API ContextScope {
  public:
-  ContextScope(Dumper& dumper, TagList tags);
+  /// Keep the result: a scope without a name ends at once.
+  [[nodiscard]] ContextScope(Dumper& dumper, TagList tags);
   ~ContextScope();
   ContextScope(const ContextScope&) = delete;
   ContextScope& operator=(const ContextScope&) = delete;

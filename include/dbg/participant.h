@@ -39,8 +39,9 @@ class DBG_API Participant {
 /// Threads: ends on the thread that made it.
 class DBG_API ParticipantScope {
  public:
+  /// Keep the result: a scope without a name ends at once.
   /// Throws: ConfigError on nullptr.
-  explicit ParticipantScope(std::shared_ptr<const Participant> participant);
+  [[nodiscard]] explicit ParticipantScope(std::shared_ptr<const Participant> participant);
   ~ParticipantScope();
   ParticipantScope(const ParticipantScope&) = delete;
   ParticipantScope& operator=(const ParticipantScope&) = delete;
@@ -52,7 +53,7 @@ class DBG_API ParticipantScope {
 /// The participant of the calling thread. All unbound threads share the process's default, which comes from `RANK`,
 /// `WORLD_SIZE` and `LOCAL_RANK` (as torchrun sets them), or is rank 0 of 1; values that make no sense are reported
 /// once and then ignored together.
-/// Never throws, never null.
+/// Never throws, never null: without memory for the default it is rank 0 of 1, until there is some.
 DBG_API std::shared_ptr<const Participant> current_participant() noexcept;
 
 /// Replaces the process's default, for unbound threads from here on (a program that learns its rank from MPI, say).

@@ -12,9 +12,12 @@
 #include <c10/util/Half.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <type_traits>
 
@@ -147,7 +150,15 @@ std::string number_text(T value) {
 
 std::string dtype_name(at::ScalarType dtype) {
   if (dtype == at::ScalarType::Undefined) return "undefined";
-  return c10::getDtypeNames(dtype).first;
+  try {
+    return c10::getDtypeNames(dtype).first;
+  } catch (const std::exception&) {
+    // Younger than torch's own list: by its rule, the C++ name in lower case.
+    std::string name = c10::toString(dtype);
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return name;
+  }
 }
 
 NumberKind number_kind(at::ScalarType dtype) noexcept {

@@ -108,6 +108,18 @@ thread_local bool inside_handler = false;
 // Null: this thread's lines are written at once.
 constinit thread_local base::HeldLines* held = nullptr;
 
+// Until its end, what this thread logs goes past the handler.
+class PastHandler {
+ public:
+  PastHandler() : before_(std::exchange(inside_handler, true)) {}
+  ~PastHandler() { inside_handler = before_; }
+  PastHandler(const PastHandler&) = delete;
+  PastHandler& operator=(const PastHandler&) = delete;
+
+ private:
+  bool before_;
+};
+
 void hand_over(LogLevel level, std::string_view line) noexcept {
   try {
     std::shared_ptr<const LogHandler> handler;
@@ -186,6 +198,7 @@ void log_past_handler(LogLevel level, std::string_view part, std::string_view te
   const NoCancellation until_written;
   const int caller_errno = errno;
   try {
+    const PastHandler making_the_line_may_log;  // a complaint about the environment
     write_to_stderr(make_line(part, text));
   } catch (...) {
     write_to_stderr(text);

@@ -25,20 +25,14 @@ std::uint64_t next_id() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-// Trivial, so that it can still be read when `binding` is gone: static destructors run after the main thread's own
-// objects, and may dump.
-constinit thread_local bool binding_is_gone = false;
-
-struct Binding {
-  std::shared_ptr<const Participant> participant;  // null: not bound
-  ~Binding() { binding_is_gone = true; }
-};
-
-thread_local Binding binding;
+// Leaked on purpose: a program that ends inside a scope still logs from its exit handlers and static destructors, which
+// run after those of the main thread's variables.
+constinit thread_local base::Leaked<std::shared_ptr<const Participant>> bound;
 
 struct Default {
   std::mutex mutex;
   std::shared_ptr<const Participant> participant;  // under `mutex`
+  std::optional<Participant> without_memory;       // under `mutex`; stands in while there is none to make the other
 };
 
 constinit base::Leaked<Default> leaked_default;  // leaked on purpose: hooks may run while the process exits
@@ -105,24 +99,30 @@ Participant::Participant(int rank, int world_size, int local_rank)
 
 ParticipantScope::ParticipantScope(std::shared_ptr<const Participant> participant) {
   if (!participant) throw ConfigError("ParticipantScope: the participant is null; pass the rank's own object");
-  if (!binding_is_gone) outer_ = std::exchange(binding.participant, std::move(participant));
+  outer_ = std::exchange(bound.value, std::move(participant));
 }
 
 ParticipantScope::~ParticipantScope() {
-  if (!binding_is_gone) binding.participant = std::move(outer_);
+  bound.value = std::move(outer_);
 }
 
 std::shared_ptr<const Participant> current_participant() noexcept {
-  if (!binding_is_gone && binding.participant) return binding.participant;
+  if (bound.value) return bound.value;
   Default& value = process_default();
   std::string complaint;
   std::shared_ptr<const Participant> result;
   {
     const std::lock_guard lock(value.mutex);
     if (!value.participant) {
-      FromEnvironment read = participant_from_environment();
-      value.participant = std::move(read.participant);
-      complaint = std::move(read.complaint);
+      try {
+        FromEnvironment read = participant_from_environment();
+        value.participant = std::move(read.participant);
+        complaint = std::move(read.complaint);
+      } catch (...) {
+        // Out of memory. The next call tries again; this one gets what takes none: a pointer that owns nothing.
+        if (!value.without_memory) value.without_memory.emplace(0, 1, 0);
+        return {std::shared_ptr<const Participant>(), &*value.without_memory};
+      }
     }
     result = value.participant;
   }

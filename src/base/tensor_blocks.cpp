@@ -15,7 +15,6 @@
 namespace dbg::base {
 namespace {
 
-// Tensors that wrap others: their own storage, where they have one, does not hold their values.
 constexpr c10::DispatchKeySet kWrappers({c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchBatched,
                                          c10::DispatchKey::Functionalize, c10::DispatchKey::Batched,
                                          c10::DispatchKey::Python});
@@ -33,20 +32,24 @@ void copy_strided(const std::byte* from, std::int64_t stride_bytes, std::int64_t
   }
 }
 
-// Storage bytes that the tensor's elements reach into; a storage may have been shrunk under its tensors to save memory.
+}  // namespace
+
+bool is_wrapper(const at::Tensor& tensor) {
+  return tensor.key_set().has_any(kWrappers);
+}
+
 std::int64_t reach_bytes(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return 0;
   std::int64_t last = tensor.storage_offset();
   for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
   return (last + 1) * static_cast<std::int64_t>(tensor.itemsize());
 }
 
-}  // namespace
-
 std::string why_unreadable(const at::Tensor& tensor) {
   if (!tensor.defined()) return "undefined tensor";
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (tensor.is_meta()) return "meta tensor: it has no values";
-  if (impl->key_set().has_any(kWrappers)) return "a wrapper: its values are kept by another tensor";
+  if (is_wrapper(tensor)) return "a wrapper: its values are kept by another tensor";
   if (tensor.is_nested()) return "nested tensor: its values have no single shape";
   if (tensor.layout() != at::kStrided) return fmt::format("{} tensor: only strided ones are read", layout_of(tensor));
   if (tensor.is_quantized()) return "quantized tensor: its integers mean nothing without their scale";

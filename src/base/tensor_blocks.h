@@ -12,6 +12,14 @@
 
 namespace dbg::base {
 
+/// Whether the tensor stands for another one (Python's subclasses, functorch's transforms): its own storage, where it
+/// has one, does not hold its values.
+bool is_wrapper(const at::Tensor& tensor);
+
+/// The storage bytes that a strided tensor's elements reach into, from the storage's start; 0 without elements. A
+/// storage may have been shrunk under its tensors to save memory.
+std::int64_t reach_bytes(const at::Tensor& tensor);
+
 /// Why a tensor's values can't be read, or empty when they can.
 std::string why_unreadable(const at::Tensor& tensor);
 

@@ -58,7 +58,7 @@ class Statistics {
   long double sum = 0;
   Wide min = std::numeric_limits<Wide>::infinity();
   Wide max = -std::numeric_limits<Wide>::infinity();
-  Wide abs_max = 0;
+  Wide abs_max = -1;  // until there is a finite value: a complex one is finite only if both its parts are
 
  private:
   // Several running values side by side, so that the compiler may use vector instructions and need not keep the order
@@ -213,7 +213,7 @@ void look_through(const at::Tensor& tensor, TensorInfo& info) {
   info.min = static_cast<double>(statistics.min);
   info.max = static_cast<double>(statistics.max);
   info.mean = static_cast<double>(statistics.sum / static_cast<long double>(statistics.finite));
-  info.abs_max = static_cast<double>(statistics.abs_max);
+  if (statistics.abs_max >= 0) info.abs_max = static_cast<double>(statistics.abs_max);
   info.min_text = extreme_text(dtype, statistics.min);
   info.max_text = extreme_text(dtype, statistics.max);
 }

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <bit>
@@ -12,6 +13,7 @@
 #include <string_view>
 
 #include "base/errno_text.h"
+#include "codec/tensor_rebuild.h"
 #include "codec/zip_writer.h"
 #include "dbg/error.h"
 
@@ -46,12 +48,13 @@ class CountingSink final : public ByteSink {
   std::uint64_t size_bytes = 0;
 };
 
-std::string_view layout_name(c10::Layout layout) {
-  if (layout == c10::kSparse) return "torch.sparse_coo";
-  if (layout == c10::kSparseCsr) return "torch.sparse_csr";
-  if (layout == c10::kSparseCsc) return "torch.sparse_csc";
-  if (layout == c10::kSparseBsr) return "torch.sparse_bsr";
-  return "torch.sparse_bsc";
+// Coalesced where torch can: it adds up few of the younger dtypes.
+at::Tensor coalesced(const at::Tensor& tensor) {
+  try {
+    return tensor.coalesce();
+  } catch (const c10::NotImplementedError&) {
+    return tensor;
+  }
 }
 
 }  // namespace
@@ -105,16 +108,16 @@ void Archive::emit_strided(PickleWriter& out, const at::Tensor& tensor) {
 
 void Archive::emit_sparse(PickleWriter& out, const at::Tensor& tensor) {
   const bool is_coo = tensor.layout() == c10::kSparse;
+  const at::Tensor sparse = is_coo ? coalesced(tensor.detach()) : tensor.detach();
   out.global("torch._utils", "_rebuild_sparse_tensor");
   out.global("torch.serialization", "_get_layout");
-  out.text(layout_name(tensor.layout()));
+  out.text(sparse_layout_name(tensor.layout()));
   out.tuple_of_last(1);
   out.reduce();
   out.mark();
-  for (const at::Tensor& part : sparse_parts(is_coo ? tensor.detach().coalesce() : tensor.detach()))
-    emit_strided(out, part);
+  for (const at::Tensor& part : sparse_parts(sparse)) emit_strided(out, part);
   out.integer_tuple(tensor.sizes().data(), tensor.sizes().size());
-  if (is_coo) out.boolean(true);  // coalesced
+  if (is_coo) out.boolean(sparse.is_coalesced());
   out.tuple_of_marked();
   out.tuple_of_last(2);
   out.reduce();

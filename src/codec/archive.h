@@ -28,7 +28,8 @@ struct ArchiveOptions {
 /// Format: a zip of uncompressed entries that start at multiples of 64 bytes,
 /// - `archive/data.pkl`: a protocol 2 pickle of the value. A tensor is `torch._utils._rebuild_tensor_v2` of a legacy
 ///   storage class, or for dtypes that have none `_rebuild_tensor_v3` of `torch.storage.UntypedStorage`; a sparse one
-///   is `_rebuild_sparse_tensor` of its (coalesced) parts. No other globals, but `complex` and `torch.device`.
+///   is `_rebuild_sparse_tensor` of its parts: coalesced, but for dtypes that torch can't add up (uint16, fp8 ...),
+///   which are written as they are, with that flag False. No other globals, but `complex` and `torch.device`.
 /// - `archive/byteorder`: `little` or `big`
 /// - `archive/data/<n>`: the bytes of the n-th tensor met. Never more than its elements; requires_grad is not kept.
 /// - `archive/version`: `3\n`

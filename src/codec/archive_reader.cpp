@@ -35,8 +35,7 @@ PickledValue read_archive(const ByteSource& source, Session& session);
 /// Memory with the `size` bytes at `offset` of the source.
 c10::Storage read_storage(const ByteSource& source, std::uint64_t offset, std::uint64_t size, Session& session) {
   if (session.budget.tensor_bytes < size) {
-    source.fail(offset, fmt::format("a storage of {} bytes is above the limit ({} left of {} or four times the input)",
-                                    size, session.budget.tensor_bytes, session.limits.max_tensor_bytes));
+    source.fail(offset, session.budget.tensor_bytes_spent("a storage", size));
   }
   session.budget.tensor_bytes -= size;
   try {

@@ -25,17 +25,18 @@ bool fits(const std::vector<std::size_t>& wanted, int bits) {
 
 }  // namespace
 
-bool keys_collide(std::vector<std::size_t> hashes) {
+int least_table_bits(std::size_t keys) {
+  // Half full at most.
+  return std::max(2, static_cast<int>(std::bit_width(2 * keys)));
+}
+
+int table_bits(std::vector<std::size_t> hashes) {
   constexpr std::size_t golden = 11400714819323198485ULL;
   for (std::size_t& hash : hashes) hash *= golden;
   std::sort(hashes.begin(), hashes.end());
-  // Half full at most, as in the table; small dicts may need a few doublings more by plain bad luck.
-  const int least = std::max(2, static_cast<int>(std::bit_width(2 * hashes.size())));
-  const int most = least + (hashes.size() <= 4096 ? 4 : 1);
-  for (int bits = least; bits <= most; ++bits) {
-    if (fits(hashes, bits)) return false;
-  }
-  return true;
+  int bits = least_table_bits(hashes.size());
+  while (bits < 64 && !fits(hashes, bits)) ++bits;
+  return bits;
 }
 
 }  // namespace dbg::codec

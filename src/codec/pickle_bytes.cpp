@@ -24,9 +24,12 @@ PickleBytes::PickleBytes(const ByteSource& source, std::uint64_t base, std::uint
 
 void PickleBytes::require(std::uint64_t offset, std::uint64_t count) {
   if (offset > limit_ || count > limit_ - offset) {
-    fail(offset, limit_is_ours_ ? fmt::format("the pickle is longer than the limit of {} bytes", limit_)
-                                : fmt::format("the pickle needs {} bytes here and {} are left", count,
-                                              limit_ - std::min(offset, limit_)));
+    fail(offset,
+         limit_is_ours_
+             ? fmt::format("the pickle is longer than the limit of {} bytes; if the file is no attack, read "
+                           "it with a larger ReadLimits::max_pickle_bytes",
+                           limit_)
+             : fmt::format("the pickle needs {} bytes here and {} are left", count, limit_ - std::min(offset, limit_)));
   }
   if (offset + count <= loaded_) return;
   constexpr std::uint64_t first_block_bytes = 64 * 1024;

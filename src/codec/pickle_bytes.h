@@ -28,9 +28,7 @@ class PickleBytes {
     return {(memory_ != nullptr ? memory_ : buffer_.data()) + offset, static_cast<std::size_t>(count)};
   }
 
-  std::uint64_t base() const noexcept { return base_; }
   std::uint64_t limit() const noexcept { return limit_; }
-  const ByteSource& source() const noexcept { return *source_; }
 
   /// Throws the IoError that names `offset` (from the beginning of the pickle) as a place in the source.
   [[noreturn]] void fail(std::uint64_t offset, std::string_view cause) const { source_->fail(base_ + offset, cause); }

@@ -5,7 +5,6 @@
 
 #include <c10/core/ScalarType.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,7 +13,7 @@
 #include <vector>
 
 #include "codec/pickle_bytes.h"
-#include "codec/read_limits.h"
+#include "codec/read_budget.h"
 
 namespace dbg::codec {
 
@@ -125,22 +124,6 @@ struct PickleGraph {
 
   std::string_view text_of(PickleSpan span) const { return bytes.view(span.offset, span.size); }
   std::string name_of(const PickleGlobal& global) const;
-};
-
-/// What is left to spend, over all pickles of one read of `input_bytes` bytes.
-struct ReadBudget {
-  // A storage stands in the input once, and can be wanted conjugated, negated and both besides.
-  ReadBudget(const ReadLimits& limits, std::uint64_t input_bytes)
-      : items(limits.max_items),
-        tensor_bytes(std::min(limits.max_tensor_bytes, 4 * input_bytes)),
-        checked_bytes((std::uint64_t{1} << 30) + 16 * input_bytes),
-        depth(limits.max_depth) {}
-
-  std::size_t items;
-  std::uint64_t tensor_bytes;
-  /// Bytes that may be gone through again and again: few opcodes can ask for it as often as they like.
-  std::uint64_t checked_bytes;
-  std::size_t depth;
 };
 
 /// Runs the opcodes of one pickle of protocols 2 to 5. Creates nothing but the graph.

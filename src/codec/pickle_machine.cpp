@@ -43,7 +43,7 @@ class Machine {
   [[noreturn]] void fail(std::string_view cause) const { graph_.bytes.fail(opcode_offset_, cause); }
 
   void spend(std::size_t items) {
-    if (budget_.items < items) fail("the limit on items is reached");
+    if (budget_.items < items) fail(budget_.items_spent());
     budget_.items -= items;
   }
 

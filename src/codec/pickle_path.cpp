@@ -58,6 +58,14 @@ std::string path_text(const PickleGraph& graph, const PickleStep* path) {
   return out;
 }
 
+std::string at_place(const PickleGraph& graph, const PickleStep* path, std::string_view cause) {
+  constexpr std::size_t shown_bytes = 200;
+  std::string place = path_text(graph, path);
+  if (place.empty()) return std::string(cause);
+  if (place.size() > 2 * shown_bytes) place.replace(shown_bytes, place.size() - 2 * shown_bytes, " ... ");
+  return fmt::format("{}: {}", place, cause);
+}
+
 std::string describe_kind(const PickleGraph& graph, PickleRef ref) {
   switch (ref.kind) {
     case PickleKind::none:

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "codec/pickle_graph.h"
 
@@ -21,6 +22,9 @@ struct PickleStep {
 
 /// `value['a'][3]`: a first key that is a word stands bare. Empty for the root.
 std::string path_text(const PickleGraph& graph, const PickleStep* path);
+
+/// `cause` with the place before it, where it is not the root; a long path is cut in the middle.
+std::string at_place(const PickleGraph& graph, const PickleStep* path, std::string_view cause);
 
 /// What kind of thing `ref` is: "None", "a tuple", "bytes".
 std::string describe_kind(const PickleGraph& graph, PickleRef ref);

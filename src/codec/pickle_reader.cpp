@@ -7,9 +7,10 @@
 #include <ATen/core/List.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <optional>
 #include <string>
-#include <unordered_map>
+#include <string_view>
 #include <utility>
 
 #include "codec/dict_guard.h"
@@ -44,7 +45,7 @@ class ValueMaker {
 
  private:
   std::optional<c10::IValue> value(PickleRef ref, const PickleStep* path) {
-    spend();
+    spend(path);
     switch (ref.kind) {
       case PickleKind::none:
         return c10::IValue();
@@ -61,7 +62,7 @@ class ValueMaker {
       case PickleKind::dict:
         return container(ref, path);
       case PickleKind::call: {
-        const MadeByCall& made = tensors_.call(ref.index);
+        const MadeByCall& made = tensors_.call(ref.index, path);
         if (!made.value) return refuse(path, made.reason);
         return made.value;
       }
@@ -91,7 +92,7 @@ class ValueMaker {
 
   std::optional<c10::IValue> container(PickleRef ref, const PickleStep* path) {
     if (entered_[ref.index]) return refuse(path, "a container that holds itself");
-    if (budget_.depth == 0) graph_.bytes.fail(0, "containers are nested deeper than the limit");
+    if (budget_.depth == 0) fail(path, budget_.depth_spent("containers"));
     --budget_.depth;
     entered_[ref.index] = true;
     auto made = ref.kind == PickleKind::dict ? dict(ref, path) : sequence(ref, path);
@@ -100,7 +101,7 @@ class ValueMaker {
     return made;
   }
 
-  c10::IValue sequence(PickleRef ref, const PickleStep* path) {
+  std::optional<c10::IValue> sequence(PickleRef ref, const PickleStep* path) {
     const auto& entries = graph_.sequences[ref.index];
     std::vector<c10::IValue> values;
     values.reserve(entries.size());
@@ -110,14 +111,14 @@ class ValueMaker {
       // None holds the place of a refused entry.
       values.push_back(entry ? *std::move(entry) : c10::IValue());
     }
-    if (ref.kind == PickleKind::tuple) return c10::ivalue::Tuple::create(std::move(values));
+    if (ref.kind == PickleKind::tuple) return c10::IValue(c10::ivalue::Tuple::create(std::move(values)));
     c10::impl::GenericList list(c10::AnyType::get());
     list.reserve(values.size());
     for (auto& entry : values) list.push_back(std::move(entry));
-    return list;
+    return c10::IValue(std::move(list));
   }
 
-  c10::IValue dict(PickleRef ref, const PickleStep* path) {
+  std::optional<c10::IValue> dict(PickleRef ref, const PickleStep* path) {
     const auto& entries = graph_.sequences[ref.index];
     std::vector<std::pair<c10::IValue, c10::IValue>> pairs;
     std::vector<std::size_t> hashes;
@@ -137,11 +138,19 @@ class ValueMaker {
       }
       pairs.emplace_back(*std::move(made_key), *std::move(made_value));
     }
-    if (keys_collide(std::move(hashes))) graph_.bytes.fail(0, "a dict whose keys are chosen to collide");
+    const int usual_bits = least_table_bits(hashes.size());
+    const int bits = table_bits(std::move(hashes));
+    // In doubles: 2^64 is none of size_t's numbers.
+    const double more_places = std::ldexp(1.0, bits) - std::ldexp(1.0, usual_bits);
+    if (more_places > static_cast<double>(budget_.table_places)) {
+      return refuse(path, fmt::format("a dict of {} keys that collide (chosen to?): its table would have 2^{} places",
+                                      pairs.size(), bits));
+    }
+    budget_.table_places -= static_cast<std::size_t>(more_places);
     c10::impl::GenericDict dict(key_type != nullptr ? key_type : c10::StringType::get(), c10::AnyType::get());
     dict.reserve(pairs.size());
     for (auto& [made_key, made_value] : pairs) dict.insert_or_assign(std::move(made_key), std::move(made_value));
-    return dict;
+    return c10::IValue(std::move(dict));
   }
 
   std::optional<c10::IValue> key(PickleRef ref, const PickleStep* path) {
@@ -157,7 +166,7 @@ class ValueMaker {
       default:
         break;
     }
-    spend();
+    spend(path);
     return refuse(path, fmt::format("a dict key that is {}", describe_kind(graph_, ref)));
   }
 
@@ -180,9 +189,13 @@ class ValueMaker {
     return std::nullopt;
   }
 
-  void spend() {
-    if (budget_.items == 0) graph_.bytes.fail(0, "the limit on items is reached");
+  void spend(const PickleStep* path) {
+    if (budget_.items == 0) fail(path, budget_.items_spent());
     --budget_.items;
+  }
+
+  [[noreturn]] void fail(const PickleStep* path, std::string_view cause) const {
+    graph_.bytes.fail(0, at_place(graph_, path, cause));
   }
 
   const PickleGraph& graph_;

@@ -44,14 +44,15 @@ class PickleEnvironment {
 /// Makes the value of `graph`. What a c10::IValue can't hold is left out and listed in `refusals` (None stands for it
 /// in a list or tuple, so that the others keep their places).
 ///
-/// - None, bool, int, float, complex, str, list, tuple (torch.Size and named tuples too), dict (OrderedDict too, keys
+/// - None, bool, int, float, complex, str, list, tuple (torch.Size too), dict (OrderedDict too, keys
 ///   bool, int, float, complex or str), torch.device, tensors (Parameters too, sparse ones of all layouts).
 /// - Tensors are on the CPU, of the strides they had; those that shared a storage share it. requires_grad, hooks and
 ///   Python attributes are not restored: a value that was read is data. Conjugate and negative views are resolved.
 /// - Lists, tuples and dicts that stood in several places become equal ones, one a place.
 /// - Text that carries bytes as Python's `surrogateescape` does (U+DC80..U+DCFF) gets its bytes back.
 /// - Refused: bytes, sets, integers beyond 64 bits (signed), dict keys of other kinds, other lone surrogates, dtypes,
-///   layouts, classes, bare storages, quantised tensors, a container that holds itself, objects of all other classes.
+///   layouts, classes, bare storages, quantised tensors, a container that holds itself, objects of all other classes
+///   (named tuples are some), dicts whose keys collide so much that their table would break `limits.max_items`.
 ///
 /// Throws: IoError with place and cause for what no writer would have written, and where the root itself is refused.
 PickledValue make_pickled_value(const PickleGraph& graph, PickleEnvironment& environment, const ReadLimits& limits,

@@ -4,7 +4,6 @@
 #include "codec/pickle_tensors.h"
 
 #include <ATen/ops/conj_physical.h>
-#include <ATen/ops/neg.h>
 #include <c10/core/Device.h>
 #include <c10/util/complex.h>
 #include <fmt/format.h>
@@ -12,8 +11,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "codec/pickle_path.h"
 #include "codec/pickle_text.h"
+#include "codec/tensor_bytes.h"
 
 namespace dbg::codec {
 namespace {
@@ -28,19 +27,24 @@ MadeByCall made(c10::IValue value) {
 
 }  // namespace
 
-const MadeByCall& PickleTensors::call(std::size_t index) {
+const MadeByCall& PickleTensors::call(std::size_t index, const PickleStep* path) {
+  path_ = path;
+  return answered(index);
+}
+
+const MadeByCall& PickleTensors::answered(std::size_t index) {
   const auto found = made_.find(index);
   if (found != made_.end()) return found->second;
   const PickleCall& call = graph_.calls[index];
-  MadeByCall answered;
+  MadeByCall result;
   if (call.role == PickleRole::load_from_bytes) {
     const PickledValue& loaded = stream(index);
     const auto* value = std::get_if<c10::IValue>(&loaded);
-    answered = value != nullptr ? made(*value) : refused("a bare storage");
+    result = value != nullptr ? made(*value) : refused("a bare storage");
   } else {
-    answered = answer(call);
+    result = answer(call);
   }
-  return made_.emplace(index, std::move(answered)).first->second;
+  return made_.emplace(index, std::move(result)).first->second;
 }
 
 MadeByCall PickleTensors::answer(const PickleCall& call) {
@@ -183,12 +187,14 @@ MadeByCall PickleTensors::make_sparse_tensor(const PickleCall& call) {
   for (std::size_t i = 0; i < parts_count; ++i) {
     const MadeByCall part = tensor_of(data[i], call);
     if (!part.value) return refused(fmt::format("a sparse tensor with {}", part.reason));
+    // What follows asks the parts for their storages, which sparse ones don't have.
+    if (part.value->toTensor().layout() != at::kStrided) fail(call, "a sparse tensor made of sparse parts");
     parts.push_back(part.value->toTensor());
   }
   const bool is_coalesced = has_flag && data[3].kind == PickleKind::boolean && data[3].index != 0;
   const auto sizes = integers_of(data[parts_count], call);
   // Checking the indices goes through them all, for each tensor again.
-  for (std::size_t i = 0; i + 1 < parts_count; ++i) spend(budget_.checked_bytes, parts[i].storage().nbytes(), call);
+  for (std::size_t i = 0; i + 1 < parts_count; ++i) spend_checked(parts[i].storage().nbytes(), call);
   try {
     return made(make_sparse(*layout, parts, sizes, is_coalesced));
   } catch (const c10::Error& error) {
@@ -221,9 +227,9 @@ MadeByCall PickleTensors::make_typed(const PickleCall& call) {
 MadeByCall PickleTensors::tensor_of(PickleRef ref, const PickleCall& call) {
   if (ref.kind == PickleKind::object) return refused(describe_refused(graph_, ref));
   if (ref.kind != PickleKind::call) fail(call, "a tensor is wanted here");
-  if (budget_.depth == 0) fail(call, "calls are nested deeper than the limit");
+  if (budget_.depth == 0) fail(call, budget_.depth_spent("calls"));
   --budget_.depth;
-  MadeByCall inner = this->call(ref.index);
+  MadeByCall inner = answered(ref.index);
   ++budget_.depth;
   if (inner.value && !inner.value->isTensor()) fail(call, "a tensor is wanted here");
   return inner;
@@ -244,7 +250,7 @@ const PickledValue& PickleTensors::stream(std::size_t index) {
   const auto found = streams_.find(index);
   if (found != streams_.end()) return found->second;
   const PickleCall& call = graph_.calls[index];
-  if (budget_.depth == 0) fail(call, "streams are nested deeper than the limit");
+  if (budget_.depth == 0) fail(call, budget_.depth_spent("streams"));
   --budget_.depth;
   std::string decoded;
   PickledValue value = environment_.stream(bytes_of(arguments_of(call, 1, 1)[0], call, decoded));
@@ -260,7 +266,7 @@ std::string_view PickleTensors::bytes_of(PickleRef ref, const PickleCall& call, 
     const Arguments& given = arguments_of(maker, 2, 2);
     auto bytes = decode_latin1(text_of(given[0], maker));
     if (!bytes || text_of(given[1], maker) != "latin1") fail(maker, "bytes in an unknown encoding");
-    spend(budget_.checked_bytes, bytes->size(), maker);
+    spend_checked(bytes->size(), maker);
     decoded = *std::move(bytes);
     return decoded;
   }
@@ -293,18 +299,21 @@ c10::Storage PickleTensors::resolved(const c10::Storage& storage, c10::ScalarTyp
   const auto key = std::tuple(storage.data(), dtype, conjugate, negate);
   const auto found = resolved_.find(key);
   if (found != resolved_.end()) return found->second;
-  spend(budget_.tensor_bytes, storage.nbytes(), call);
+  if (budget_.tensor_bytes < storage.nbytes()) {
+    fail(call, budget_.tensor_bytes_spent("a conjugate or negative view of a storage", storage.nbytes()));
+  }
+  budget_.tensor_bytes -= storage.nbytes();
   // All the storage and not the view: an expanded view of a few bytes would become as large as it claims to be.
   const auto elements = static_cast<std::int64_t>(storage.nbytes() / c10::elementSize(dtype));
   at::Tensor flat = make_strided(storage, dtype, {0, {elements}, {1}});
   if (conjugate && c10::isComplexType(dtype)) flat = at::conj_physical(flat);
-  if (negate) flat = at::neg(flat);
+  if (negate) flat = negated(flat);
   return resolved_.emplace(key, flat.storage()).first->second;
 }
 
-void PickleTensors::spend(std::uint64_t& budget, std::uint64_t bytes, const PickleCall& call) const {
-  if (budget < bytes) fail(call, "the limit on tensor bytes is reached");
-  budget -= bytes;
+void PickleTensors::spend_checked(std::uint64_t bytes, const PickleCall& call) const {
+  if (budget_.checked_bytes < bytes) fail(call, budget_.checked_bytes_spent());
+  budget_.checked_bytes -= bytes;
 }
 
 std::string_view PickleTensors::text_of(PickleRef ref, const PickleCall& call) const {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "codec/pickle_graph.h"
+#include "codec/pickle_path.h"
 #include "codec/pickle_reader.h"
 #include "codec/tensor_rebuild.h"
 
@@ -33,9 +34,9 @@ class PickleTensors {
   PickleTensors(const PickleGraph& graph, PickleEnvironment& environment, const ReadLimits& limits, ReadBudget& budget)
       : graph_(graph), environment_(environment), limits_(limits), budget_(budget) {}
 
-  /// What call `index` of the graph gives. The reference holds until the object ends.
+  /// What call `index` of the graph gives, which stands at `path`. The reference holds until the object ends.
   /// Throws: IoError for arguments that no writer would have written.
-  const MadeByCall& call(std::size_t index);
+  const MadeByCall& call(std::size_t index, const PickleStep* path);
 
   /// Storage `index` of the graph, for elements of its own dtype.
   PickledStorage storage(std::size_t index);
@@ -43,6 +44,7 @@ class PickleTensors {
  private:
   using Arguments = std::vector<PickleRef>;
 
+  const MadeByCall& answered(std::size_t index);
   MadeByCall answer(const PickleCall& call);
   MadeByCall make_complex(const PickleCall& call) const;
   MadeByCall make_device(const PickleCall& call) const;
@@ -61,16 +63,18 @@ class PickleTensors {
   /// `storage` with all its elements conjugated, negated or both; the same object each time.
   c10::Storage resolved(const c10::Storage& storage, c10::ScalarType dtype, bool conjugate, bool negate,
                         const PickleCall& call);
-  void spend(std::uint64_t& budget, std::uint64_t bytes, const PickleCall& call) const;
+  /// Pays for going through bytes once more.
+  void spend_checked(std::uint64_t bytes, const PickleCall& call) const;
   bool is_flag_set(PickleRef metadata, std::string_view name) const;
   [[noreturn]] void fail(const PickleCall& call, std::string_view cause) const {
-    graph_.bytes.fail(call.offset, cause);
+    graph_.bytes.fail(call.offset, at_place(graph_, path_, cause));
   }
 
   const PickleGraph& graph_;
   PickleEnvironment& environment_;
   const ReadLimits& limits_;
   ReadBudget& budget_;
+  const PickleStep* path_ = nullptr;  // of the call that is being answered
   std::unordered_map<std::size_t, MadeByCall> made_;
   std::unordered_map<std::size_t, PickledValue> streams_;
   std::map<std::tuple<const void*, c10::ScalarType, bool, bool>, c10::Storage> resolved_;

@@ -88,6 +88,24 @@ std::optional<std::uint64_t> unsigned_of(const Value& value) {
   return std::nullopt;
 }
 
+// What a tensor's opcodes, its storage in the archive and its place in the value weigh, at most.
+std::size_t weight_of_tensor(const at::Tensor& tensor) {
+  // A rebuild call of a storage, two flags and hooks weighs 20; each of the tuples of sizes and strides 2 and its
+  // integers.
+  const auto strided = [](std::size_t dimensions) { return 20 + 2 * (2 + dimensions); };
+  const auto dimensions = static_cast<std::size_t>(tensor.dim());
+  if (tensor.layout() == c10::kStrided) return strided(dimensions);
+  // Three parts at most, of which the values of blocks have the most dimensions; layout, size and a flag around.
+  return 3 * strided(dimensions + 2) + dimensions + 16;
+}
+
+// What a value weighs without its entries.
+std::size_t own_weight_of(const c10::IValue& value) {
+  if (value.isComplexDouble() || value.isDevice()) return 6;
+  if (value.isList() || value.isGenericDict()) return 4;
+  return value.isTuple() ? 3 : 2;
+}
+
 // One walk over a value, which writes where it has a writer and else only looks.
 class ValueWalk {
  public:
@@ -97,12 +115,14 @@ class ValueWalk {
   bool visit(const c10::IValue& value, int depth);
 
   std::string refusal() const { return place_.empty() ? reason_ : place_ + ": " + reason_; }
+  std::size_t weight() const noexcept { return weight_; }
 
  private:
   bool refuse(std::string reason) {
     reason_ = std::move(reason);
     return false;
   }
+  bool weigh(std::size_t weight);
   bool visit_scalar(const c10::IValue& value);
   bool visit_tensor(const at::Tensor& tensor);
   bool visit_list(c10::ArrayRef<c10::IValue> items, int depth);
@@ -112,14 +132,23 @@ class ValueWalk {
 
   PickleWriter* out_;
   const TensorEmitter* emit_tensor_;
-  std::size_t parts_ = 0;
+  std::size_t weight_ = 0;
   std::string place_;
   std::string reason_;
 };
 
+bool ValueWalk::weigh(std::size_t weight) {
+  weight_ += weight;
+  if (weight_ <= kMaxWeight) return true;
+  return refuse(
+      fmt::format("too many parts for a reader's limit: they weigh more than {} (a number 2, a matrix 28); dump the "
+                  "value in pieces",
+                  kMaxWeight));
+}
+
 bool ValueWalk::visit(const c10::IValue& value, int depth) {
-  if (++parts_ > kMaxParts) return refuse(fmt::format("more than {} parts", kMaxParts));
   if (value.isTensor()) return visit_tensor(value.toTensor());
+  if (!weigh(own_weight_of(value))) return false;
   const bool is_list = value.isList();
   const bool is_tuple = value.isTuple();
   if (!is_list && !is_tuple && !value.isGenericDict()) return visit_scalar(value);
@@ -167,6 +196,7 @@ bool ValueWalk::visit_scalar(const c10::IValue& value) {
 
 bool ValueWalk::visit_tensor(const at::Tensor& tensor) {
   if (std::optional<std::string> reason = refusal_of_tensor(tensor)) return refuse(std::move(*reason));
+  if (!weigh(weight_of_tensor(tensor))) return false;
   if (out_ != nullptr) (*emit_tensor_)(*out_, tensor);
   return true;
 }
@@ -363,6 +393,12 @@ std::string PickleWriter::finish() {
 void write_value(PickleWriter& out, const c10::IValue& value, const TensorEmitter& emit_tensor) {
   ValueWalk walk(&out, &emit_tensor);
   if (!walk.visit(value, 0)) throw ConfigError(walk.refusal());
+}
+
+std::size_t weight_of(const c10::IValue& value) {
+  ValueWalk walk(nullptr, nullptr);
+  walk.visit(value, 0);
+  return walk.weight();
 }
 
 std::optional<std::string> refusal_of(const c10::IValue& value) {

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "codec/read_limits.h"
+
 namespace dbg::codec {
 
 /// Builds one pickle, opcode by opcode. The caller keeps the stack discipline; `finish` ends the pickle.
@@ -85,9 +87,9 @@ using TensorEmitter = std::function<void(PickleWriter&, const at::Tensor&)>;
 
 /// Containers nested deeper than this are refused; a list that contains itself is found this way.
 inline constexpr int kMaxDepth = 100;
-/// A value with more parts than this (counting each place where a shared one stands) is refused. dbg's reader stops at
-/// four times as many opcodes.
-inline constexpr std::size_t kMaxParts = std::size_t{1} << 22;
+/// A value that weighs more than this is refused: dbg's reader would stop at it. What is held back is for globals,
+/// which take more opcodes where they are first met, and for the archive's own entries.
+inline constexpr std::size_t kMaxWeight = ReadLimits{}.max_items - 1000;
 
 /// Writes `value`: None, bool, int, float, complex, text, devices, tensors, and lists, tuples, dicts of those (dicts
 /// keyed by bool, int, float, complex or text, in insertion order; typed lists and dicts as plain ones; a named tuple
@@ -96,6 +98,10 @@ inline constexpr std::size_t kMaxParts = std::size_t{1} << 22;
 /// Complex numbers and devices need a global each (`complex`, `torch.device`); default torch.load allows both.
 /// Throws: ConfigError with the text of `refusal_of` for anything else; and what `emit_tensor` throws.
 void write_value(PickleWriter& out, const c10::IValue& value, const TensorEmitter& emit_tensor);
+
+/// What reading `value` costs of ReadLimits::max_items, at most: opcodes, entries of the value, entries of the archive,
+/// counted at each place where a shared one stands. A number or text weighs 2, a complex number 6, a matrix 28.
+std::size_t weight_of(const c10::IValue& value);
 
 /// Why `value` can't be written, and where in it: `['cache'][2]: a tensor on the meta device, which has no values`;
 /// nullopt when it can.

@@ -4,25 +4,13 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
+
+#include "dbg/read_limits.h"
 
 namespace dbg::codec {
 
-/// What one read may cost. Every length is also held against the bytes that are there, so that a small file costs
-/// little whatever it says; these bound what a large one can do.
-struct ReadLimits {
-  /// Bytes of one pickle that are copied out of a file. (A message that is in memory already is not copied.)
-  std::uint64_t max_pickle_bytes = std::uint64_t{1} << 30;
-  /// Containers in containers, streams in streams.
-  std::size_t max_depth = 256;
-  /// Opcodes that make something, and entries of the value, counted as often as they are reached: a list of ten
-  /// references to a list of ten references ... ends here. An opcode costs up to 80 bytes of memory.
-  std::size_t max_items = std::size_t{1} << 24;
-  /// Bytes of all storages together (which are also held against the size of the input); and of one tensor, were it
-  /// made contiguous: an expanded one costs the reader nothing, but whoever copies it.
-  std::uint64_t max_tensor_bytes = std::uint64_t{64} << 30;
-};
+using dbg::ReadLimits;
 
 /// An entry that was left out, since a c10::IValue can't hold it. The rest of the value is there.
 struct Refusal {

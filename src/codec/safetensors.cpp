@@ -4,6 +4,7 @@
 #include "dbg/safetensors.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <unordered_map>
@@ -70,7 +71,13 @@ at::Tensor SafetensorsFile::tensor(std::string_view name) const {
     impl_->source.fail(found.offset_bytes, fmt::format("tensor '{}' is of dtype {}, which this torch does not have",
                                                        codec::printable(name), found.file_dtype));
   }
-  at::Tensor tensor = at::empty(found.shape, at::TensorOptions(found.dtype).device(at::kCPU));
+  at::Tensor tensor;
+  try {
+    tensor = at::empty(found.shape, at::TensorOptions(found.dtype).device(at::kCPU));
+  } catch (const c10::Error&) {
+    impl_->source.fail(found.offset_bytes, fmt::format("no memory for the {} bytes of tensor '{}'", found.size_bytes,
+                                                       codec::printable(name)));
+  }
   impl_->source.read(found.offset_bytes, tensor.mutable_data_ptr(), found.size_bytes);
   return tensor;
 }

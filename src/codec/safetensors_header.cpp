@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -63,6 +65,36 @@ at::ScalarType dtype_called(std::string_view name) {
   return at::ScalarType::Undefined;
 }
 
+/// Walks the header's characters and counts those taken: the parser tells its place only where there is no valid JSON.
+class CountedChar {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = char;
+
+  CountedChar(const char* at, std::uint64_t& taken) : at_(at), taken_(&taken) {}
+
+  char operator*() const { return *at_; }
+  CountedChar& operator++() {
+    ++at_;
+    ++*taken_;
+    return *this;
+  }
+  CountedChar operator++(int) {
+    const CountedChar before = *this;
+    ++*this;
+    return before;
+  }
+  friend bool operator==(const CountedChar& a, const CountedChar& b) { return a.at_ == b.at_; }
+  friend bool operator!=(const CountedChar& a, const CountedChar& b) { return a.at_ != b.at_; }
+
+ private:
+  const char* at_;
+  std::uint64_t* taken_;
+};
+
 /// Takes the header's parse events. The header has one shape, so every event has few places where it may come; the
 /// first that comes elsewhere ends the parse, whatever follows it.
 class HeaderEvents {
@@ -71,15 +103,19 @@ class HeaderEvents {
 
   struct Raw {
     std::string name;
+    std::uint64_t place = 0;  // of its description in the header
     std::optional<std::string> dtype;
     std::optional<std::vector<std::uint64_t>> shape;
     std::optional<std::vector<std::uint64_t>> offsets;
   };
 
+  /// `taken` counts the characters that the parser has taken.
+  explicit HeaderEvents(const std::uint64_t& taken) : taken_(taken) {}
+
   std::vector<Raw> entries;
   std::map<std::string, std::string> metadata;
   std::string cause;
-  std::size_t cause_position = 0;
+  std::uint64_t cause_place = 0;  // of the last character taken
 
   bool start_object(std::size_t) {
     switch (place_) {
@@ -91,7 +127,7 @@ class HeaderEvents {
           place_ = Place::metadata;
         } else {
           place_ = Place::entry;
-          entries.push_back({key_, {}, {}, {}});
+          entries.push_back({key_, taken_ - 1, {}, {}, {}});
         }
         return true;
       default:
@@ -178,8 +214,7 @@ class HeaderEvents {
   bool number_float(double, const std::string&) { return refuse("a number that is no integer"); }
   bool binary(Json::binary_t&) { return refuse("binary data"); }
 
-  bool parse_error(std::size_t position, const std::string& last_token, const nlohmann::detail::exception&) {
-    cause_position = position;
+  bool parse_error(std::size_t, const std::string& last_token, const nlohmann::detail::exception&) {
     return fail(fmt::format("the header is no valid JSON here, after '{}'", printable(last_token, 40)));
   }
 
@@ -192,9 +227,11 @@ class HeaderEvents {
 
   bool fail(std::string text) {
     cause = std::move(text);
+    cause_place = taken_ == 0 ? 0 : taken_ - 1;
     return false;
   }
 
+  const std::uint64_t& taken_;
   Place place_ = Place::outside;
   std::string key_;
   std::set<std::string> names_;
@@ -219,7 +256,7 @@ std::optional<std::uint64_t> bits_of(const std::vector<std::uint64_t>& shape, st
 
 SafetensorsInfo check_entry(const ByteSource& source, HeaderEvents::Raw&& raw, std::uint64_t data_start) {
   const auto fail = [&](std::string_view cause) {
-    source.fail(length_bytes, fmt::format("tensor '{}': {}", printable(raw.name), cause));
+    source.fail(length_bytes + raw.place, fmt::format("tensor '{}': {}", printable(raw.name), cause));
   };
   const auto known = std::find_if(file_dtypes.begin(), file_dtypes.end(),
                                   [&](const FileDtype& dtype) { return dtype.name == *raw.dtype; });
@@ -269,9 +306,11 @@ SafetensorsHeader read_safetensors_header(const ByteSource& source) {
   source.read(length_bytes, text.data(), text.size());
   if (text.empty() || text.front() != '{') source.fail(length_bytes, "the header does not begin with '{'");
 
-  HeaderEvents events;
-  if (!nlohmann::json::sax_parse(text, &events)) {
-    source.fail(length_bytes + (events.cause_position == 0 ? 0 : events.cause_position - 1), events.cause);
+  std::uint64_t taken = 0;
+  HeaderEvents events(taken);
+  const char* begin = text.data();
+  if (!nlohmann::json::sax_parse(CountedChar(begin, taken), CountedChar(begin + text.size(), taken), &events)) {
+    source.fail(length_bytes + events.cause_place, events.cause);
   }
 
   const std::uint64_t data_start = length_bytes + header_bytes;

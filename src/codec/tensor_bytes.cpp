@@ -10,32 +10,34 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <utility>
+
+#include "base/dtype.h"
+#include "base/tensor_blocks.h"
+#include "codec/tensor_rebuild.h"
 
 namespace dbg::codec {
 namespace {
 
 struct LegacyStorage {
   c10::ScalarType dtype;
-  std::string_view python;
   std::string_view storage;
 };
 
 // The dtypes that torch/storage.py maps to a storage class. It says of itself that none will be added.
 constexpr std::array<LegacyStorage, 12> kLegacyStorages{{
-    {c10::ScalarType::Float, "float32", "FloatStorage"},
-    {c10::ScalarType::BFloat16, "bfloat16", "BFloat16Storage"},
-    {c10::ScalarType::Half, "float16", "HalfStorage"},
-    {c10::ScalarType::Double, "float64", "DoubleStorage"},
-    {c10::ScalarType::Long, "int64", "LongStorage"},
-    {c10::ScalarType::Int, "int32", "IntStorage"},
-    {c10::ScalarType::Short, "int16", "ShortStorage"},
-    {c10::ScalarType::Char, "int8", "CharStorage"},
-    {c10::ScalarType::Byte, "uint8", "ByteStorage"},
-    {c10::ScalarType::Bool, "bool", "BoolStorage"},
-    {c10::ScalarType::ComplexFloat, "complex64", "ComplexFloatStorage"},
-    {c10::ScalarType::ComplexDouble, "complex128", "ComplexDoubleStorage"},
+    {c10::ScalarType::Float, "FloatStorage"},
+    {c10::ScalarType::BFloat16, "BFloat16Storage"},
+    {c10::ScalarType::Half, "HalfStorage"},
+    {c10::ScalarType::Double, "DoubleStorage"},
+    {c10::ScalarType::Long, "LongStorage"},
+    {c10::ScalarType::Int, "IntStorage"},
+    {c10::ScalarType::Short, "ShortStorage"},
+    {c10::ScalarType::Char, "CharStorage"},
+    {c10::ScalarType::Byte, "ByteStorage"},
+    {c10::ScalarType::Bool, "BoolStorage"},
+    {c10::ScalarType::ComplexFloat, "ComplexFloatStorage"},
+    {c10::ScalarType::ComplexDouble, "ComplexDoubleStorage"},
 }};
 
 // A dtype of the same width that every copy kernel knows: fp8, fp4 and bits dtypes have few kernels of their own.
@@ -54,25 +56,12 @@ c10::ScalarType plain_dtype_of_width(std::size_t bytes) {
   }
 }
 
-// The bytes from the first to past the last element, which a storage must hold.
-std::size_t span_bytes(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) return 0;
-  std::int64_t last = tensor.storage_offset();
-  for (std::int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
-  return (static_cast<std::size_t>(last) + 1) * tensor.element_size();
-}
-
-bool is_sparse(c10::Layout layout) {
-  return layout == c10::kSparse || layout == c10::kSparseCsr || layout == c10::kSparseCsc ||
-         layout == c10::kSparseBsr || layout == c10::kSparseBsc;
-}
-
 std::optional<std::string> refusal_of_strided(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (impl->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes, which stands for no values yet";
   if (tensor._is_zerotensor()) return std::nullopt;
   if (!impl->has_storage()) return "a tensor without storage";
-  const std::size_t needed = span_bytes(tensor);
+  const auto needed = static_cast<std::size_t>(base::reach_bytes(tensor));
   const std::size_t held = tensor.storage().nbytes();
   if (held < needed) {
     return fmt::format(
@@ -80,6 +69,10 @@ std::optional<std::string> refusal_of_strided(const at::Tensor& tensor) {
         needed);
   }
   if (needed > 0 && tensor.storage().data() == nullptr) return "a tensor whose storage has no memory (a fake tensor?)";
+  const base::NumberKind kind = base::number_kind(tensor.scalar_type());
+  if (tensor.is_neg() && (kind == base::NumberKind::boolean || kind == base::NumberKind::opaque)) {
+    return fmt::format("a negative view of {}, which has no sign to turn", base::dtype_name(tensor.scalar_type()));
+  }
   return std::nullopt;
 }
 
@@ -95,27 +88,31 @@ std::vector<at::Tensor> sparse_parts(const at::Tensor& tensor) {
 }
 
 std::optional<DtypeName> dtype_name(c10::ScalarType dtype) {
-  for (const LegacyStorage& legacy : kLegacyStorages) {
-    if (legacy.dtype == dtype) return DtypeName{std::string(legacy.python), legacy.storage};
-  }
   if (dtype == c10::ScalarType::Undefined || dtype == c10::ScalarType::NumOptions || c10::isQIntType(dtype)) {
     return std::nullopt;
   }
-  if (dtype == c10::ScalarType::ComplexHalf) return DtypeName{"complex32", {}};
-  std::string name = c10::toString(dtype);
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return DtypeName{std::move(name), {}};
+  const auto legacy = std::find_if(kLegacyStorages.begin(), kLegacyStorages.end(),
+                                   [dtype](const LegacyStorage& known) { return known.dtype == dtype; });
+  return DtypeName{base::dtype_name(dtype), legacy != kLegacyStorages.end() ? legacy->storage : std::string_view()};
+}
+
+at::Tensor negated(const at::Tensor& tensor) {
+  const c10::ScalarType dtype = tensor.scalar_type();
+  const base::NumberKind kind = base::number_kind(dtype);
+  // Modulo 2^bits, so that the sign of the type does not matter.
+  if (kind == base::NumberKind::integer) {
+    return at::neg(tensor.view(plain_dtype_of_width(tensor.element_size()))).view(dtype);
+  }
+  // Each fp8 number is a float, and so is its negative.
+  if (kind == base::NumberKind::real && tensor.element_size() == 1) return at::neg(tensor.to(at::kFloat)).to(dtype);
+  return at::neg(tensor);
 }
 
 std::optional<std::string> refusal_of_tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) return "an undefined tensor";
   const c10::DispatchKeySet keys = tensor.key_set();
   if (keys.has(c10::DispatchKey::Python)) return "a tensor of a Python class that stands for another tensor";
-  if (keys.has(c10::DispatchKey::FuncTorchBatched) || keys.has(c10::DispatchKey::FuncTorchGradWrapper) ||
-      keys.has(c10::DispatchKey::Functionalize)) {
-    return "a tensor that a functorch transform (vmap, grad, functionalize) has wrapped";
-  }
+  if (base::is_wrapper(tensor)) return "a tensor that a functorch transform (vmap, grad, functionalize) has wrapped";
   if (tensor.is_meta()) return "a tensor on the meta device, which has no values";
   if (tensor.is_quantized()) {
     return fmt::format("a quantised tensor ({}); dump its int_repr() or dequantize() instead",
@@ -125,7 +122,7 @@ std::optional<std::string> refusal_of_tensor(const at::Tensor& tensor) {
   if (!dtype_name(tensor.scalar_type())) {
     return fmt::format("a tensor of dtype {}, which torch.load does not know", c10::toString(tensor.scalar_type()));
   }
-  if (is_sparse(tensor.layout())) {
+  if (!sparse_layout_name(tensor.layout()).empty()) {
     const at::NoGradGuard no_grad;
     for (const at::Tensor& part : sparse_parts(tensor)) {
       if (const std::optional<std::string> reason = refusal_of_tensor(part))
@@ -142,7 +139,8 @@ TensorBytes::TensorBytes(const at::Tensor& tensor) : dtype_(tensor.scalar_type()
   at::Tensor dense = tensor;
   if (dense._is_zerotensor()) dense = at::zeros(dense.sizes(), dense.options().device(at::kCPU));
   if (dense.is_conj()) dense = dense.resolve_conj();
-  if (dense.is_neg()) dense = dense.resolve_neg();
+  // A negative view of a negative view is the elements as they lie.
+  if (dense.is_neg()) dense = negated(at::_neg_view(dense));
   if (!dense.is_cpu()) dense = dense.to(at::kCPU);
   if (!dense.is_non_overlapping_and_dense()) {
     dense = dense.detach().view(plain_dtype_of_width(dense.element_size())).contiguous();

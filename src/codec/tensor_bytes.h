@@ -25,18 +25,22 @@ struct DtypeName {
 };
 
 /// The names for `dtype`; nullopt for what is no dtype of elements.
-/// A dtype that is younger than this source gets its Python name by torch's own rule, the C++ name in lower case.
 std::optional<DtypeName> dtype_name(c10::ScalarType dtype);
 
 /// Why `tensor`'s bytes can't be had; nullopt when they can. A sparse tensor is as readable as its parts.
 ///
 /// Refused: undefined; without data (meta, fake, a storage that was freed under the tensor); nested, quantised and
-/// opaque layouts; symbolic sizes; tensors of Python classes that hide another one (DTensor) and of functorch.
+/// opaque layouts; symbolic sizes; negative views of dtypes without a sign to turn (bool); tensors of Python classes
+/// that hide another one (DTensor) and of functorch.
 std::optional<std::string> refusal_of_tensor(const at::Tensor& tensor);
 
 /// The strided tensors that make up a sparse one, in the order in which Python rebuilds it: indices and values for COO,
 /// compressed indices, plain indices and values for CSR, CSC, BSR, BSC. A COO tensor is taken as it is: coalesce first.
 std::vector<at::Tensor> sparse_parts(const at::Tensor& tensor);
+
+/// The elements with their sign turned, of dtypes for which torch has no neg as well (unsigned ones, fp8).
+/// Throws: c10::Error where that means nothing (bool).
+at::Tensor negated(const at::Tensor& tensor);
 
 /// The bytes of a strided tensor. Keeps alive what they lie in: the tensor itself where its elements lie densely in
 /// host memory in any order (contiguous, channels-last, transposed, a dense slice of something large), else a copy.

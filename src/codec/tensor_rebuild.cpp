@@ -21,6 +21,14 @@ namespace dbg::codec {
 namespace {
 
 constexpr std::size_t max_dimensions = 64;
+constexpr std::array<std::pair<std::string_view, at::Layout>, 5> sparse_layouts{{
+    {"torch.sparse_coo", at::Layout::Sparse},
+    {"torch.sparse_csr", at::Layout::SparseCsr},
+    {"torch.sparse_csc", at::Layout::SparseCsc},
+    {"torch.sparse_bsr", at::Layout::SparseBsr},
+    {"torch.sparse_bsc", at::Layout::SparseBsc},
+}};
+
 constexpr auto int64_max = std::numeric_limits<std::int64_t>::max();
 
 bool multiply(std::int64_t factor, std::int64_t& product) {
@@ -57,7 +65,10 @@ std::optional<std::string> problem_of(const StridedPlaces& places, c10::ScalarTy
   }
   if (is_empty) return std::nullopt;
   if (static_cast<std::uint64_t>(bytes) > max_tensor_bytes) {
-    return fmt::format("a tensor of {} bytes is above the limit of {}", bytes, max_tensor_bytes);
+    return fmt::format(
+        "a tensor of {} bytes is above the limit of {}; if the file is no attack, read it with a larger "
+        "ReadLimits::max_tensor_bytes",
+        bytes, max_tensor_bytes);
   }
   if (last == int64_max || !multiply(element_bytes, ++last) || static_cast<std::uint64_t>(last) > storage_bytes) {
     return fmt::format("a tensor that leaves its storage of {} bytes: {} of {}", storage_bytes, text_of(places),
@@ -77,16 +88,17 @@ at::Tensor make_strided(c10::Storage storage, c10::ScalarType dtype, StridedPlac
 }
 
 std::optional<at::Layout> sparse_layout_called(std::string_view name) {
-  constexpr std::array<std::pair<std::string_view, at::Layout>, 5> layouts{{
-      {"torch.sparse_coo", at::Layout::Sparse},
-      {"torch.sparse_csr", at::Layout::SparseCsr},
-      {"torch.sparse_csc", at::Layout::SparseCsc},
-      {"torch.sparse_bsr", at::Layout::SparseBsr},
-      {"torch.sparse_bsc", at::Layout::SparseBsc},
-  }};
-  const auto found = std::find_if(layouts.begin(), layouts.end(), [&](const auto& pair) { return pair.first == name; });
-  if (found == layouts.end()) return std::nullopt;
-  return found->second;
+  for (const auto& [known, layout] : sparse_layouts) {
+    if (known == name) return layout;
+  }
+  return std::nullopt;
+}
+
+std::string_view sparse_layout_name(at::Layout layout) {
+  for (const auto& [name, known] : sparse_layouts) {
+    if (known == layout) return name;
+  }
+  return {};
 }
 
 at::Tensor make_sparse(at::Layout layout, const std::vector<at::Tensor>& parts, const std::vector<std::int64_t>& sizes,

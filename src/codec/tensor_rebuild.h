@@ -32,6 +32,9 @@ at::Tensor make_strided(c10::Storage storage, c10::ScalarType dtype, StridedPlac
 /// The layout that Python calls `name` ("torch.sparse_csr"); nullopt for the dense and unknown ones.
 std::optional<at::Layout> sparse_layout_called(std::string_view name);
 
+/// What Python calls a sparse layout; empty for the others.
+std::string_view sparse_layout_name(at::Layout layout);
+
 /// A sparse tensor of its parts: indices and values for COO, compressed indices, plain indices and values for the
 /// others. The indices are checked against `sizes`: torch's kernels trust them.
 /// Throws: c10::Error when the parts don't make such a tensor.

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "codec/crc32.h"
@@ -28,6 +29,9 @@ constexpr std::uint32_t header_signature = 0x04034b50;
 constexpr std::uint16_t sizes64_id = 1;
 constexpr std::uint64_t in_other_field32 = 0xffffffff;
 
+/// The directory is read in one piece. A sparse file of any size costs its maker nothing.
+constexpr std::uint64_t max_records_bytes = std::uint64_t{1} << 30;
+
 /// The little-endian number of `size` bytes at `offset` of `bytes`, which is long enough.
 std::uint64_t number(std::string_view bytes, std::size_t offset, int size) {
   std::uint64_t value = 0;
@@ -38,7 +42,12 @@ std::uint64_t number(std::string_view bytes, std::size_t offset, int size) {
 }
 
 std::string read_bytes(const ByteSource& source, std::uint64_t offset, std::uint64_t size) {
-  std::string bytes(size, '\0');
+  std::string bytes;
+  try {
+    bytes.resize(size);
+  } catch (const std::bad_alloc&) {
+    source.fail(offset, fmt::format("no memory for {} bytes of a zip archive's directory", size));
+  }
   source.read(offset, bytes.data(), bytes.size());
   return bytes;
 }
@@ -107,6 +116,11 @@ ZipDirectory::ZipDirectory(const ByteSource& source, std::size_t max_entries) : 
   constexpr std::uint64_t max_bytes_per_entry = 4096;
   if (end.records_bytes > end.entries * max_bytes_per_entry)
     source.fail(end.offset, "a zip directory that is mostly filler");
+  if (end.records_bytes > max_records_bytes) {
+    source.fail(end.offset, fmt::format("a zip directory of {} bytes, where {} are read at most: torch's is a few "
+                                        "megabytes for a hundred thousand tensors",
+                                        end.records_bytes, max_records_bytes));
+  }
   records_offset_ = end.records_offset;
   const std::string records = read_bytes(source, end.records_offset, end.records_bytes);
   std::size_t position = 0;

@@ -30,13 +30,12 @@ class ZipDirectory {
 
   std::size_t size() const noexcept { return records_.size(); }
 
-  /// The folder in which the one `data.pkl` lies, with its slash: torch puts everything below one folder.
-  const std::string& folder() const noexcept { return folder_; }
+  // Names of entries are given without the folder in which the one `data.pkl` lies: torch puts everything below one.
 
-  /// Whether there is an entry `folder() + name`.
+  /// Whether there is an entry of this name.
   bool contains(const std::string& name) const { return records_.count(folder_ + name) != 0; }
 
-  /// The bytes of entry `folder() + name`; the entry's own header is checked now.
+  /// The bytes of an entry; its own header is checked now.
   /// Throws: IoError when it is not there, compressed, encrypted, or leaves the archive.
   ZipEntry entry(const std::string& name) const;
 
@@ -59,7 +58,7 @@ class ZipDirectory {
 
   const ByteSource& source_;
   std::uint64_t records_offset_ = 0;
-  std::string folder_;
+  std::string folder_;  // with its slash
   std::map<std::string, Record> records_;
 };
 

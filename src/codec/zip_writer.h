@@ -38,9 +38,6 @@ class ZipWriter {
   /// Writes the directory. Returns 0 when all went well, else the errno of the sink's first failure.
   int finish();
 
-  /// How much has been written or would have been without an error.
-  std::uint64_t size_bytes() const noexcept { return position_; }
-
  private:
   struct Entry {
     std::size_t name_offset;

@@ -92,9 +92,9 @@ void write_record(const std::string& path, const DumpRecord& record, const Recor
   }
 }
 
-DumpRecord read_record(const std::string& path, std::vector<std::string>* left_out) {
+DumpRecord read_record(const std::string& path, std::vector<std::string>* left_out, const ReadLimits& limits) {
   std::vector<codec::Refusal> refusals;
-  const c10::IValue root = codec::read_archive_file(path, {}, &refusals);
+  const c10::IValue root = codec::read_archive_file(path, limits, &refusals);
   DumpRecord record;
   bool has_value = false;
   if (root.isGenericDict()) {

@@ -220,6 +220,24 @@ TEST_F(LogTest, AReaderThatIsGoneDoesNotEndTheProgram) {
   EXPECT_THAT(results[0].output, HasSubstr("still here"));
 }
 
+DBG_RANK_BODY(logs_past_the_handler_first) {
+  std::atomic<int> handled{0};
+  set_log_handler([&handled](LogLevel, std::string_view) { ++handled; });
+  base::log_past_handler(LogLevel::info, "dbg", "past it");
+  ASSERT_EQ(handled, 0) << "the complaint about the environment took the handler";
+  log(LogLevel::info, "dbg", "through it");
+  ASSERT_EQ(handled, 1);
+  set_log_handler(nullptr);
+}
+
+TEST_F(LogTest, ALineThatGoesPastTheHandlerTakesItsComplaintsAlong) {
+  const auto results =
+      test::spawn_ranks({.body = "logs_past_the_handler_first", .environment = {{"RANK", "not a number"}}});
+  test::expect_all_passed(results);
+  EXPECT_THAT(results[0].output, HasSubstr("RANK='not a number' is not a number"));
+  EXPECT_THAT(results[0].output, HasSubstr("past it"));
+}
+
 TEST_F(LogTest, ThreadsMayLogWhileTheHandlerChanges) {
   std::atomic<int> handled{0};
   const auto count = [&handled](LogLevel, std::string_view) { ++handled; };

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <future>
 #include <map>
 #include <memory>
@@ -16,7 +17,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.h"
 #include "dbg/error.h"
+#include "support/out_of_memory.h"
 #include "support/rank_processes.h"
 #include "support/rank_threads.h"
 
@@ -118,8 +121,24 @@ TEST(ParticipantScopeTest, KeepsTheObjectAlive) {
 }
 
 TEST(ParticipantScopeTest, NullIsRefused) {
-  EXPECT_THROW(ParticipantScope(nullptr), ConfigError);
+  EXPECT_THROW(const ParticipantScope scope(nullptr), ConfigError);
   EXPECT_THROW(set_default_participant(nullptr), ConfigError);
+}
+
+// A program that ends inside a scope: exit handlers and static destructors run after the thread's own variables went.
+DBG_RANK_BODY(exits_inside_a_scope) {
+  auto participant = make(5, 6);
+  static const auto* watched = new std::weak_ptr<const Participant>(participant);
+  const ParticipantScope scope(std::move(participant));
+  std::atexit([] { base::log(LogLevel::info, "exit", "participant is {}", watched->expired() ? "gone" : "there"); });
+  std::exit(0);
+}
+
+TEST(ParticipantScopeTest, HoldsForWhatRunsWhileTheProcessExits) {
+  const auto results = test::spawn_ranks({.body = "exits_inside_a_scope"});
+  test::expect_all_passed(results);
+  EXPECT_THAT(results[0].output, HasSubstr("[exit, rank=5, "));
+  EXPECT_THAT(results[0].output, HasSubstr("participant is there"));
 }
 
 // The default is read once a process, so each case is a process.
@@ -189,6 +208,25 @@ INSTANTIATE_TEST_SUITE_P(All, BadEnvironmentTest,
                                          std::array{"1", "", "0", "rank=1, world_size=1"},
                                          std::array{"a", "b", "c",
                                                     "RANK='a' is not a number; WORLD_SIZE='b' is not a number"}));
+
+DBG_RANK_BODY(asks_for_its_default_participant_without_memory) {
+  std::shared_ptr<const Participant> participant;
+  {
+    const test::OutOfMemory from_here;
+    participant = current_participant();
+  }
+  ASSERT_NE(participant, nullptr);
+  ASSERT_EQ(participant->rank(), 0);
+  ASSERT_EQ(participant->world_size(), 1);
+  ASSERT_EQ(current_participant()->rank(), 3) << "with memory again it is the right one";
+  ASSERT_EQ(current_participant()->world_size(), 4);
+}
+
+TEST(DefaultParticipantTest, WithoutMemoryIsRankZeroOfOneUntilThereIsSome) {
+  const Environment environment{{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "0"}};
+  test::expect_all_passed(
+      test::spawn_ranks({.body = "asks_for_its_default_participant_without_memory", .environment = environment}));
+}
 
 DBG_RANK_BODY(replaces_its_default_participant) {
   const auto first = current_participant();

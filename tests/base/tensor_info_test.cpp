@@ -115,6 +115,14 @@ TEST(TensorInfoTest, ComplexCountsByElementAndMeasuresByPart) {
   EXPECT_EQ(info.sample, "[3-4j, 0+0j, nan+1j, inf+0j, 0+2j]");
 }
 
+TEST(TensorInfoTest, AbsMaxIsNanWhereNoComplexValueIsFinite) {
+  const TensorInfo info = describe(at::complex(at::tensor({kNan, kInf}), at::tensor({1.0, -2.0})));
+  EXPECT_EQ(info.max, 1) << "the parts are numbers of their own";
+  EXPECT_EQ(info.min, -2);
+  EXPECT_TRUE(std::isnan(info.abs_max)) << info.abs_max;
+  EXPECT_EQ(describe(at::complex(at::zeros({1}), at::zeros({1}))).abs_max, 0);
+}
+
 TEST(TensorInfoTest, SmallFloatsAreRead) {
   for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16, at::kFloat8_e4m3fn, at::kFloat8_e5m2}) {
     const TensorInfo info = describe(at::tensor({-2.0F, 0.5F, 0.0F}).to(dtype));

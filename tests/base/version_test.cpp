@@ -10,10 +10,11 @@
 namespace dbg {
 namespace {
 
-TEST(VersionTest, LibraryAndHeadersAgree) {
+TEST(VersionTest, LibraryHeadersAndProjectAgree) {
   const std::string from_header = std::to_string(DBG_VERSION_MAJOR) + "." + std::to_string(DBG_VERSION_MINOR) + "." +
                                   std::to_string(DBG_VERSION_PATCH);
   EXPECT_EQ(version(), from_header);
+  EXPECT_EQ(from_header, DBG_TEST_PROJECT_VERSION) << "project(VERSION) in the top CMakeLists.txt";
 }
 
 TEST(VersionTest, NamesTheTorchItWasCompiledAgainst) {

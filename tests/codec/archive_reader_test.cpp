@@ -307,6 +307,16 @@ TEST(ArchiveReaderTest, SparseTensorsAreCheckedIndexByIndex) {
   EXPECT_THAT(error_of(csr({0, 3, 2, 0})), HasSubstr("a torch.sparse_csr tensor that is none"));
   EXPECT_EQ(refusal_of(archive(list(sparse("torch._mkldnn", "")))), "[0]: a sparse tensor of layout 'torch._mkldnn'");
 
+  // Parts that are sparse themselves have no storage to look at.
+  const std::string part = tensor_v2(storage("FloatStorage", "1", 2), 0, "K\x02", "K\x01");
+  const std::string sparse_part = sparse("torch.sparse_csr", csr_parts);
+  for (const std::string& parts : {sparse_part + part, part + sparse_part}) {
+    EXPECT_THAT(error_of(zip_of({{"a/data.pkl", whole(sparse("torch.sparse_coo", parts + tuple("K\x03")))},
+                                 {"a/data/0", bytes_of<std::int64_t>({0, 1, 2, 0})},
+                                 {"a/data/1", four_floats}})),
+                HasSubstr("a sparse tensor made of sparse parts"));
+  }
+
   // Many tensors may share their indices.
   std::string many;
   for (int i = 0; i < 20; ++i) many += sparse("torch.sparse_csr", csr_parts);

@@ -159,6 +159,15 @@ TEST(ArchiveTest, ConjugateAndNegativeViewsAreResolved) {
   EXPECT_EQ(entry(archive_bytes(at::_efficientzerotensor({2}, at::kFloat)), "data/0"), std::string(8, '\0'));
 }
 
+TEST(ArchiveTest, NegativeViewsOfDtypesWithoutNegAreResolved) {
+  const auto negative = [](const at::Tensor& tensor) { return entry(archive_bytes(at::_neg_view(tensor)), "data/0"); };
+  EXPECT_EQ(negative(at::tensor({1, 0, 65535}, at::kInt).to(at::kUInt16)), "\xff\xff\0\0\1\0"s);
+  EXPECT_EQ(negative(at::tensor({1}, at::kInt).to(at::kUInt64)), std::string(8, '\xff'));
+  EXPECT_EQ(negative(at::tensor({1.5F, 0.0F}).to(at::kFloat8_e4m3fn)), "\xbc\x80"s);
+  EXPECT_EQ(refusal_of(at::_neg_view(at::ones({2}, at::kBool))).value_or(""),
+            "a negative view of bool, which has no sign to turn");
+}
+
 TEST(ArchiveTest, ASmallValueIsOneWrite) {
   SmallSink sink(1 << 20);
   write_archive(at::ones({3}), sink);

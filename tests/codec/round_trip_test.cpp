@@ -14,6 +14,7 @@
 #include "codec/archive.h"
 #include "codec/archive_reader.h"
 #include "codec/tensor_bytes.h"
+#include "dbg/error.h"
 
 namespace dbg::codec {
 namespace {
@@ -155,6 +156,72 @@ TEST(RoundTripTest, ATensorComesBackWithItsElementsAndStrides) {
     EXPECT_EQ(read.scalar_type(), dtype);
     EXPECT_EQ(read.strides(), typed.transpose(0, 2).strides());
     EXPECT_EQ(std::memcmp(read.const_data_ptr(), typed.const_data_ptr(), typed.nbytes()), 0);
+  }
+}
+
+TEST(RoundTripTest, WhatIsWrittenIsReadWithinItsWeight) {
+  RandomValues random(77);
+  std::size_t weights = 0;
+  std::size_t spent = 0;
+  for (int i = 0; i < 300; ++i) {
+    const c10::IValue value = random.value(4);
+    const std::string bytes = archive_bytes(value);
+    // What globals and the archive's own entries add, see kMaxWeight.
+    ReadLimits limits;
+    limits.max_items = weight_of(value) + 40;
+    ASSERT_NO_THROW(read_archive_bytes(bytes.data(), bytes.size(), limits)) << "value " << i;
+    weights += limits.max_items;
+    std::size_t too_few = 0;
+    for (std::size_t enough = limits.max_items; enough - too_few > 1;) {
+      limits.max_items = (too_few + enough) / 2;
+      try {
+        read_archive_bytes(bytes.data(), bytes.size(), limits);
+        enough = limits.max_items;
+      } catch (const IoError&) {
+        too_few = limits.max_items;
+      }
+    }
+    spent += too_few + 1;
+  }
+  EXPECT_LT(static_cast<double>(weights), 2.5 * static_cast<double>(spent)) << "nor is it refused without need";
+}
+
+TEST(RoundTripTest, ManyTensorsAndComplexNumbersAreRefusedBeforeTheReaderWould) {
+  // As many as a plain count of parts let through.
+  c10::impl::GenericList numbers(c10::AnyType::get());
+  numbers.reserve(2'900'000);
+  for (int i = 0; i < 2'900'000; ++i) numbers.push_back(c10::complex<double>(i, 0));
+  EXPECT_NE(refusal_of(numbers).value_or("").find("too many parts"), std::string::npos);
+  const at::Tensor shared = at::ones({1});
+  c10::impl::GenericList tensors(c10::AnyType::get());
+  tensors.reserve(750'000);
+  for (int i = 0; i < 750'000; ++i) tensors.push_back(shared);
+  EXPECT_NE(refusal_of(tensors).value_or("").find("too many parts"), std::string::npos);
+  EXPECT_THROW(archive_bytes(tensors), ConfigError);
+}
+
+TEST(RoundTripTest, DictsWithOddKeysComeBack) {
+  c10::impl::GenericDict dict(c10::IntType::get(), c10::AnyType::get());
+  for (std::int64_t i = 0; i < 5000; ++i) dict.insert(i * 336, i);
+  EXPECT_EQ(archive_bytes(read_back(dict)), archive_bytes(dict));
+}
+
+TEST(RoundTripTest, SparseTensorsThatTorchCantCoalesceComeBackAsTheyAre) {
+  const at::Tensor indices = at::tensor({2, 0, 2}, at::kLong).reshape({1, 3});
+  for (const at::ScalarType dtype : {at::kUInt16, at::kFloat8_e4m3fn, at::kFloat}) {
+    const at::Tensor values = at::tensor({1, 2, 3}, at::kFloat).to(dtype);
+    const at::Tensor sparse = at::_sparse_coo_tensor_unsafe(indices, values, {4}, at::TensorOptions(dtype), false);
+    ASSERT_EQ(refusal_of(sparse), std::nullopt);
+    const at::Tensor read = read_back(sparse).toTensor();
+    if (dtype == at::kFloat) {
+      EXPECT_TRUE(read.is_coalesced());
+      EXPECT_TRUE(at::equal(read.to_dense(), at::tensor({2, 0, 4, 0}, at::kFloat)));
+      continue;
+    }
+    EXPECT_FALSE(read.is_coalesced());
+    EXPECT_TRUE(at::equal(read._indices(), indices)) << dtype;
+    EXPECT_EQ(read.scalar_type(), dtype);
+    EXPECT_TRUE(at::equal(read._values().to(at::kFloat), values.to(at::kFloat))) << dtype;
   }
 }
 

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "dbg/error.h"
+#include "support/memory_limit.h"
 #include "support/temp_folder.h"
 
 namespace {
@@ -234,6 +235,34 @@ TEST_F(SafetensorsTest, RefusesHeadersOfAnotherShape) {
     write(header, "x");
     EXPECT_THAT(refusal(), HasSubstr(cause));
   }
+}
+
+TEST_F(SafetensorsTest, ARefusalNamesItsByteInTheHeader) {
+  const std::string a = R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
+  const auto place = [&](const std::string& header, const std::string& last) {
+    write(header, "x");
+    return HasSubstr("byte " + std::to_string(8 + header.find(last) + last.size() - 1) + ": ");
+  };
+  const auto wrong_value = place("{" + a + R"(,"b":null})", "null");
+  EXPECT_THAT(refusal(), wrong_value);
+  const auto second_key = place(R"({"a":{"dtype":"U8","dtype":"U8"}})", R"(8","dtype")");
+  EXPECT_THAT(refusal(), second_key);
+  const auto no_json = place("{" + a + ";}", ";");
+  EXPECT_THAT(refusal(), no_json);
+  const auto unknown_dtype = place("{" + a + R"(,"b":{"dtype":"U9","shape":[],"data_offsets":[1,1]}})", R"("b":{)");
+  EXPECT_THAT(refusal(), unknown_dtype);
+}
+
+TEST_F(SafetensorsTest, WithoutMemoryForATensorTheErrorNamesIt) {
+  if (!dbg::test::kMemoryLimitWorks) GTEST_SKIP() << "a sanitizer ends the process where an allocation fails";
+  const std::uint64_t size_bytes = std::uint64_t{8} << 30;
+  const std::string end = std::to_string(size_bytes);
+  write(R"({"large":{"dtype":"U8","shape":[)" + end + R"(],"data_offsets":[0,)" + end + "]}}", "");
+  std::filesystem::resize_file(path_, std::filesystem::file_size(path_) + size_bytes);  // takes no room on the disk
+  const auto file = open();
+  const dbg::test::MemoryLimit limit(std::size_t{1} << 30);
+  EXPECT_THAT([&] { file.tensor("large"); },
+              testing::ThrowsMessage<dbg::IoError>(HasSubstr("no memory for the 8589934592 bytes of tensor 'large'")));
 }
 
 TEST_F(SafetensorsTest, MessageStaysOneShortLineWhateverTheNameHolds) {

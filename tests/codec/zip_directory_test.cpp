@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <utility>
@@ -13,6 +15,9 @@
 #include "codec/archive_reading.h"
 #include "codec/pickle_bytes_maker.h"
 #include "codec/zip_maker.h"
+#include "dbg/error.h"
+#include "support/memory_limit.h"
+#include "support/temp_folder.h"
 
 namespace {
 
@@ -121,6 +126,39 @@ TEST(ZipDirectoryTest, ZipsThatLie) {
     SCOPED_TRACE(cause);
     EXPECT_THAT(error_of(bytes), HasSubstr(cause));
   }
+}
+
+// A file of `records_bytes` bytes of directory, nearly all of it a hole.
+std::string hollow_archive(const std::filesystem::path& path, std::uint64_t records_bytes) {
+  const std::string start = "PK\x03\x04";
+  const std::string end = zip_of({}, [&](ZipEnd& fields) {
+    fields.zip64 = true;
+    fields.entries = records_bytes / 4096 + 1;
+    fields.records_bytes = records_bytes;
+    fields.records_offset = start.size();
+    fields.end64_offset = start.size() + records_bytes;
+  });
+  std::ofstream(path, std::ios::binary) << start;
+  std::filesystem::resize_file(path, start.size() + records_bytes);
+  std::ofstream(path, std::ios::binary | std::ios::app) << end;
+  return path.string();
+}
+
+TEST(ZipDirectoryTest, ADirectoryIsNotReadAtAnySize) {
+  const dbg::test::TempFolder folder;
+  const std::string path = hollow_archive(folder / "hollow.pt", std::uint64_t{3} << 30);
+  EXPECT_THAT([&] { dbg::codec::read_archive_file(path); },
+              testing::ThrowsMessage<dbg::IoError>(
+                  HasSubstr("a zip directory of 3221225472 bytes, where 1073741824 are read at most")));
+}
+
+TEST(ZipDirectoryTest, WithoutMemoryForTheDirectoryItIsAnIoError) {
+  if (!dbg::test::kMemoryLimitWorks) GTEST_SKIP() << "a sanitizer ends the process where an allocation fails";
+  const dbg::test::TempFolder folder;
+  const std::string path = hollow_archive(folder / "hollow.pt", std::uint64_t{1} << 30);
+  const dbg::test::MemoryLimit limit(std::size_t{256} << 20);
+  EXPECT_THAT([&] { dbg::codec::read_archive_file(path); },
+              testing::ThrowsMessage<dbg::IoError>(HasSubstr("no memory for 1073741824 bytes of a zip")));
 }
 
 }  // namespace

@@ -234,6 +234,17 @@ TEST_F(DumpRecordTest, WhatCantBeHeldIsListed) {
   EXPECT_EQ(log.count(path("x.pt")), 1u);
 }
 
+TEST_F(DumpRecordTest, ReadsWithinTheLimitsItIsGiven) {
+  write_record(path("x.pt"), record_of(at::ones({100})));
+  ReadLimits limits;
+  limits.max_tensor_bytes = 399;
+  EXPECT_THAT([&] { read_record(path("x.pt"), nullptr, limits); },
+              testing::ThrowsMessage<IoError>(AllOf(HasSubstr(path("x.pt")), HasSubstr("a storage of 400 bytes"),
+                                                    HasSubstr("read it with a larger ReadLimits::max_tensor_bytes"))));
+  limits.max_tensor_bytes = 400;
+  EXPECT_TRUE(at::equal(read_record(path("x.pt"), nullptr, limits).value.toTensor(), at::ones({100})));
+}
+
 TEST_F(DumpRecordTest, ListsRecordsInOrderAndNothingElse) {
   const std::vector<std::string> in_order = {
       "step=0___rank=0___dump_index=2___name=x.pt",  "step=0___rank=0___dump_index=10___name=a.pt",

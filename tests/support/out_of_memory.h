@@ -1,0 +1,17 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Takes the calling thread's memory away, for executables that link support/out_of_memory.cpp.
+#pragma once
+
+namespace dbg::test {
+
+/// While one lives, `new` throws std::bad_alloc on this thread.
+class OutOfMemory {
+ public:
+  OutOfMemory();
+  ~OutOfMemory();
+  OutOfMemory(const OutOfMemory&) = delete;
+  OutOfMemory& operator=(const OutOfMemory&) = delete;
+};
+
+}  // namespace dbg::test
