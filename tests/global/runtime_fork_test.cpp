@@ -40,7 +40,7 @@ TEST(RuntimeForkTest, AChildOfTheFirstUseNeverWaits) {
       }
       while (ready.load() < 2) std::this_thread::yield();
       // A little later in each program, over the time that making the Dumper takes.
-      volatile int spun = 0;
+      [[maybe_unused]] volatile int spun = 0;
       for (int wait = 0; wait < i * 500; ++wait) spun = wait;
       const test::ForkedChild child = test::run_forked(
           [&] {
