@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -367,10 +368,15 @@ void DumperImpl::dump_value(const Settings& settings, const DumpRequest& request
     capture.step = step;
     capture.save = request.save;
     capture.dims = std::string(request.dims_grad.empty() ? request.dims : request.dims_grad);
-    grad_hooks_.watch(made.toTensor(), std::move(capture),
-                      [weak = weak_from_this()](const GradCapture& captured, const at::Tensor& grad) {
-                        if (const auto self = weak.lock()) self->write_future_grad(captured, grad);
-                      });
+    grad_hooks_.watch(
+        made.toTensor(), std::move(capture),
+        [weak = weak_from_this()](const GradCapture& captured) {
+          const auto self = weak.lock();
+          return self ? self->step_of(captured) : captured.step;
+        },
+        [weak = weak_from_this()](const GradCapture& captured, const at::Tensor& grad) {
+          if (const auto self = weak.lock()) self->write_future_grad(captured, grad);
+        });
   }
   if (!is_counted) count(DumpOutcome::skipped);
 }
@@ -388,6 +394,15 @@ void DumperImpl::intercept(const Settings& settings, const CallPairs& call, cons
   } catch (...) {
     interceptor_faults_.fetch_add(1, std::memory_order_relaxed);
     record_fault(settings, FaultPlace::interceptor, request.name);
+  }
+}
+
+std::int64_t DumperImpl::step_of(const GradCapture& capture) noexcept {
+  if (detached_.load(std::memory_order_acquire) || refuse_in_forked_child()) return capture.step;
+  try {
+    return participants_.of(capture.participant)->step();
+  } catch (const std::bad_alloc&) {
+    return capture.step;  // as if it had come at once; there is no memory for its record either
   }
 }
 

@@ -110,6 +110,8 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
 
  private:
   std::shared_ptr<const Settings> settings() const;
+  /// The step that the participant of a capture is in.
+  std::int64_t step_of(const GradCapture& capture) noexcept;
   /// Dumps what `visit` hands to its argument, a function of key and value, inside the fence.
   template <class Visit>
   void walk_dict(std::string_view prefix, TagList tags, const DumpOptions& options, Visit&& visit);
