@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/no_cancellation.h"
 #include "dbg/error.h"
+#include "dump/foreign_call.h"
 #include "dump/fork_generation.h"
 #include "dump/stream_capture.h"
 
@@ -312,6 +313,7 @@ void DumperImpl::dump_dict(std::string_view prefix, const c10::IValue& dict, Tag
 void DumperImpl::dump_value(const Settings& settings, const DumpRequest& request, const LazyValue& value,
                             TagSpan tags) {
   const auto state = participant_state();
+  warn_of_nested_dump(settings, request.name);
   const RecomputeStatus recompute = settings.plugins->empty()
                                         ? RecomputeStatus::disabled
                                         : settings.plugins->recompute_status(plugin_faults(settings));
@@ -381,9 +383,20 @@ void DumperImpl::dump_value(const Settings& settings, const DumpRequest& request
   if (!is_counted) count(DumpOutcome::skipped);
 }
 
+void DumperImpl::warn_of_nested_dump(const Settings& settings, std::string_view name) {
+  const bool in_interceptor = ForeignCall<Foreign::interceptor>::is_inside() && settings.interceptor;
+  const bool in_plugin = ForeignCall<Foreign::plugin>::is_inside() && !settings.plugins->empty();
+  if ((!in_interceptor && !in_plugin) || warned_nested_.exchange(true, std::memory_order_relaxed)) return;
+  base::log(LogLevel::warning, kPart,
+            "dump '{}' is called from inside {}: it is recorded without asking {} again (said once)", name,
+            in_plugin ? "a plugin" : "the interceptor", in_plugin ? "plugins" : "it");
+}
+
 void DumperImpl::intercept(const Settings& settings, const CallPairs& call, const DumpRequest& request,
                            const c10::IValue& value, std::int64_t step) {
-  if (!settings.interceptor) return;
+  using Inside = ForeignCall<Foreign::interceptor>;
+  if (!settings.interceptor || Inside::is_inside()) return;
+  const Inside interceptor;
   interceptions_.fetch_add(1, std::memory_order_relaxed);
   try {
     Tags tags;

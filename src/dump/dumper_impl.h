@@ -122,6 +122,7 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
                               const c10::IValue& value, std::int64_t step);
   void intercept(const Settings& settings, const CallPairs& call, const DumpRequest& request, const c10::IValue& value,
                  std::int64_t step);
+  void warn_of_nested_dump(const Settings& settings, std::string_view name);
   CallPairs make_call_pairs(std::string_view name, std::string_view recompute_status, TagSpan tags,
                             std::shared_ptr<const Tags> context);
   bool passes_filter(const Settings& settings, const CallPairs& call, std::int64_t step);
@@ -169,6 +170,7 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   std::atomic<bool> warned_reserved_{false};
   std::atomic<bool> warned_duplicate_{false};
   std::atomic<bool> warned_parallel_{false};
+  std::atomic<bool> warned_nested_{false};
 };
 
 }  // namespace dbg::detail
