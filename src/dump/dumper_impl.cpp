@@ -63,6 +63,8 @@ std::string_view to_text(FaultPlace place) {
       return "the interceptor of dump";
     case FaultPlace::step:
       return "step";
+    case FaultPlace::context:
+      return "the context";
   }
   return "dump";
 }
@@ -423,10 +425,10 @@ void DumperImpl::write_future_grad(const GradCapture& capture, const at::Tensor&
   if (detached_.load(std::memory_order_acquire) || refuse_in_forked_child()) return;
   const auto now = settings();
   if (!now->config.enable || !now->config.enable_grad || !grad.defined()) return;
-  // Autograd's threads serve everybody: this one speaks for the participant that dumped.
-  const ParticipantScope scope(capture.participant);
-  const auto state = participant_state();
   try {
+    // Autograd's threads serve everybody: this one speaks for the participant that dumped.
+    const ParticipantScope scope(capture.participant);
+    const auto state = participant_state();
     CallPairs call;
     call.pairs.emplace_back("name", std::string_view(capture.name));
     call.pairs.emplace_back("recompute_status", std::string_view(capture.recompute_status));

@@ -59,8 +59,8 @@ struct FileNotes {
 enum class DumpOutcome { written, filtered, skipped, dropped, failed };
 
 /// What a fault befell. Each has its own rate of lines, so that one kind can't hide another.
-enum class FaultPlace { dump, dict, walk, parameter, record, gradient, interceptor, step };
-inline constexpr std::size_t kFaultPlaces = 8;
+enum class FaultPlace { dump, dict, walk, parameter, record, gradient, interceptor, step, context };
+inline constexpr std::size_t kFaultPlaces = 9;
 
 /// What stays the same for all records of one call.
 struct DumpRequest {
@@ -91,6 +91,8 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   DumpModelReport dump_model(const ModelView& model, const DumpModelOptions& options);
   void step();
   void set_context(TagList tags);
+  /// Called inside a catch block, when a context could not be changed.
+  void context_fault();
   std::shared_ptr<ParticipantState> participant_state();
   /// Whether this is a forked child, where nothing is to be touched; says so once.
   bool refuse_in_forked_child();
@@ -116,6 +118,8 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   template <class Visit>
   void walk_dict(std::string_view prefix, TagList tags, const DumpOptions& options, Visit&& visit);
 
+  void dump_parameters(const Settings& settings, const ModelView& model, const DumpModelOptions& options,
+                       DumpModelReport& report);
   void dump_value(const Settings& settings, const DumpRequest& request, const LazyValue& value, TagSpan tags);
   DumpOutcome write_record_of(const Settings& settings, ParticipantState& state, const CallPairs& call,
                               const DumpRequest& request, RecordKind kind, std::string_view name,

@@ -19,7 +19,17 @@ std::shared_ptr<ParticipantState> DumperImpl::participant_state() {
 
 void DumperImpl::set_context(TagList tags) {
   if (refuse_in_forked_child()) return;
-  participant_state()->set_context(tags);
+  try {
+    participant_state()->set_context(tags);
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    context_fault();
+  }
+}
+
+void DumperImpl::context_fault() {
+  record_fault(*settings(), FaultPlace::context, "");
 }
 
 void DumperImpl::step() {
