@@ -78,11 +78,6 @@ Settings make_settings(DumperConfig config, const Settings* before) {
   return settings;
 }
 
-void say_what_is_missing(const DumperConfig& config) {
-  if (!config.enable) return;
-  for (const std::string& part : config.unavailable_parts()) base::log(LogLevel::warning, kPart, "{}", part);
-}
-
 // Looks a filter's names up in a call: its own pairs first, then what dbg adds (step, rank, world_size, parallel
 // ranks).
 class CallLookup final : public TagLookup {
@@ -127,7 +122,7 @@ class CallLookup final : public TagLookup {
 DumperImpl::DumperImpl(DumperConfig config, std::atomic<unsigned char>* enabled, std::atomic<unsigned char>* mirror)
     : enabled_(enabled), mirror_(mirror), fork_generation_(fork_generation()) {
   auto settings = std::make_shared<Settings>(make_settings(std::move(config), nullptr));
-  say_what_is_missing(settings->config);
+  say_at_start(settings->config);
   const bool enable = settings->config.enable;
   settings_ = std::move(settings);
   publish_enabled(enable);

@@ -77,6 +77,9 @@ struct DumpRequest {
   DumpModelReport* report = nullptr;
 };
 
+/// Lines that a Dumper which is on begins with: what this build lacks, other copies of dbg in the process.
+void say_at_start(const DumperConfig& config);
+
 class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
  public:
   /// `enabled` and `mirror` (may be null) are the words that inline checks read; both outlive `detach()`.
