@@ -7,6 +7,7 @@
 
 #include <array>
 #include <new>
+#include <unordered_map>
 #include <utility>
 
 #include "base/log.h"
@@ -77,6 +78,27 @@ Settings make_settings(DumperConfig config, const Settings* before) {
   settings.config = std::move(config);
   return settings;
 }
+
+// The keys of a call. Few are looked through; many, a program's mistake most likely, would take the square of their
+// number.
+class KnownKeys {
+ public:
+  TagView* find(CallPairs& call, std::string_view key) {
+    constexpr std::size_t kMany = 32;
+    if (call.pairs.size() < kMany) {
+      for (auto& [known, value] : call.pairs) {
+        if (known == key) return &value;
+      }
+      return nullptr;
+    }
+    for (std::size_t i = places_.size(); i < call.pairs.size(); ++i) places_.emplace(call.pairs[i].first, i);
+    const auto place = places_.find(key);
+    return place != places_.end() ? &call.pairs[place->second].second : nullptr;
+  }
+
+ private:
+  std::unordered_map<std::string_view, std::size_t> places_;  // of as many pairs as it has: keys are unique
+};
 
 // Looks a filter's names up in a call: its own pairs first, then what dbg adds (step, rank, world_size, parallel
 // ranks).
@@ -203,6 +225,7 @@ CallPairs DumperImpl::make_call_pairs(std::string_view name, std::string_view re
   call.context = std::move(context);
   call.pairs.emplace_back("name", name);
   call.pairs.emplace_back("recompute_status", recompute_status);
+  KnownKeys known_keys;
   const auto add = [&](std::string_view key, TagView value, bool from_context) {
     if (is_reserved(key)) {
       call.renamed.push_back(std::make_unique<std::string>(fmt::format("user_{}", key)));
@@ -212,13 +235,12 @@ CallPairs DumperImpl::make_call_pairs(std::string_view name, std::string_view re
       }
       key = *call.renamed.back();
     }
-    for (auto& [known, known_value] : call.pairs) {
-      if (known != key) continue;
+    if (TagView* known_value = known_keys.find(call, key)) {
       if (!warned_duplicate_.exchange(true, std::memory_order_relaxed)) {
         base::log(LogLevel::warning, kPart, "tag '{}' of dump '{}' is given twice; {} (said once)", key, name,
                   from_context ? "the call's value wins over the context's" : "the later value wins");
       }
-      if (!from_context) known_value = value;
+      if (!from_context) *known_value = value;
       return;
     }
     call.pairs.emplace_back(key, value);
