@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <sstream>
 
 namespace dbg::base {
@@ -34,10 +35,21 @@ void copy_strided(const std::byte* from, std::int64_t stride_bytes, std::int64_t
 }
 
 // Storage bytes that the tensor's elements reach into; a storage may have been shrunk under its tensors to save memory.
+// The largest number for places that no storage has: sizes and strides may be anybody's.
 std::int64_t reach_bytes(const at::Tensor& tensor) {
-  std::int64_t last = tensor.storage_offset();
-  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
-  return (last + 1) * static_cast<std::int64_t>(tensor.itemsize());
+  constexpr auto kNowhere = std::numeric_limits<std::int64_t>::max();
+  std::int64_t end = tensor.storage_offset();
+  if (end < 0) return kNowhere;
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    std::int64_t reach = 0;
+    if (tensor.stride(dim) < 0 || __builtin_mul_overflow(tensor.size(dim) - 1, tensor.stride(dim), &reach) ||
+        __builtin_add_overflow(end, reach, &end)) {
+      return kNowhere;
+    }
+  }
+  if (__builtin_add_overflow(end, std::int64_t{1}, &end)) return kNowhere;
+  const bool overflows = __builtin_mul_overflow(end, static_cast<std::int64_t>(tensor.itemsize()), &end);
+  return overflows ? kNowhere : end;
 }
 
 }  // namespace

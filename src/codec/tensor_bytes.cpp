@@ -6,7 +6,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DispatchKeySet.h>
+#include <c10/util/SmallVector.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -54,12 +56,24 @@ c10::ScalarType plain_dtype_of_width(std::size_t bytes) {
   }
 }
 
-// The bytes from the first to past the last element, which a storage must hold.
-std::size_t span_bytes(const at::Tensor& tensor) {
+// The bytes from the storage's start to past the last element, which it must hold; nullopt for places that no storage
+// has. Sizes and strides may be anybody's (set_sizes_and_strides checks nothing).
+std::optional<std::size_t> span_bytes(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return 0;
-  std::int64_t last = tensor.storage_offset();
-  for (std::int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
-  return (static_cast<std::size_t>(last) + 1) * tensor.element_size();
+  std::int64_t end = tensor.storage_offset();
+  if (end < 0) return std::nullopt;
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) {
+    std::int64_t reach = 0;
+    if (tensor.stride(d) < 0 || __builtin_mul_overflow(tensor.size(d) - 1, tensor.stride(d), &reach) ||
+        __builtin_add_overflow(end, reach, &end)) {
+      return std::nullopt;
+    }
+  }
+  if (__builtin_add_overflow(end, std::int64_t{1}, &end) ||
+      __builtin_mul_overflow(end, static_cast<std::int64_t>(tensor.element_size()), &end)) {
+    return std::nullopt;
+  }
+  return static_cast<std::size_t>(end);
 }
 
 bool is_sparse(c10::Layout layout) {
@@ -72,7 +86,12 @@ std::optional<std::string> refusal_of_strided(const at::Tensor& tensor) {
   if (impl->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes, which stands for no values yet";
   if (tensor._is_zerotensor()) return std::nullopt;
   if (!impl->has_storage()) return "a tensor without storage";
-  const std::size_t needed = span_bytes(tensor);
+  const std::optional<std::size_t> span = span_bytes(tensor);
+  if (!span) {
+    return fmt::format("a tensor whose elements lie in no storage: sizes [{}], strides [{}], offset {}",
+                       fmt::join(tensor.sizes(), ", "), fmt::join(tensor.strides(), ", "), tensor.storage_offset());
+  }
+  const std::size_t needed = *span;
   const std::size_t held = tensor.storage().nbytes();
   if (held < needed) {
     return fmt::format(
@@ -141,6 +160,13 @@ TensorBytes::TensorBytes(const at::Tensor& tensor) : dtype_(tensor.scalar_type()
   const at::NoGradGuard no_grad;
   at::Tensor dense = tensor;
   if (dense._is_zerotensor()) dense = at::zeros(dense.sizes(), dense.options().device(at::kCPU));
+  // What is repeated (expand) is written once, as torch.save does: a scalar can stand for any number of elements.
+  c10::SmallVector<std::int64_t, 5> repeated;
+  for (std::int64_t d = 0; tensor.numel() > 0 && d < dense.dim(); ++d) {
+    if (dense.stride(d) != 0 || dense.size(d) <= 1) continue;
+    repeated.push_back(d);
+    dense = dense.narrow(d, 0, 1);
+  }
   if (dense.is_conj()) dense = dense.resolve_conj();
   if (dense.is_neg()) dense = dense.resolve_neg();
   if (!dense.is_cpu()) dense = dense.to(at::kCPU);
@@ -151,6 +177,10 @@ TensorBytes::TensorBytes(const at::Tensor& tensor) : dtype_(tensor.scalar_type()
   size_bytes_ = static_cast<std::size_t>(dense.numel()) * dense.element_size();
   sizes_.assign(dense.sizes().begin(), dense.sizes().end());
   strides_.assign(dense.strides().begin(), dense.strides().end());
+  for (const std::int64_t d : repeated) {
+    sizes_[static_cast<std::size_t>(d)] = tensor.size(d);
+    strides_[static_cast<std::size_t>(d)] = 0;
+  }
   keeps_alive_ = std::move(dense);
 }
 
