@@ -147,6 +147,28 @@ TEST_F(AtomicFileTest, ALimitThatFallsMeanwhileIsAnErrorAndNoSignal) {
   EXPECT_THROW(file.publish("x.pt"), IoError);
 }
 
+TEST_F(AtomicFileTest, AFaultSaysWhatToDo) {
+  const auto message_for = [&](int error) {
+    FaultyFiles files;
+    files.fail_write = 1;
+    files.error = error;
+    AtomicFile file(folder(), files);
+    file.write("a", 1);
+    try {
+      file.publish("x.pt");
+    } catch (const IoError& fault) {
+      return std::string(fault.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message_for(ENOSPC), HasSubstr("(ENOSPC). Free some space there, or set DUMPER_DIR"));
+  EXPECT_THAT(message_for(EDQUOT), HasSubstr("(EDQUOT). Free some space"));
+  EXPECT_THAT(message_for(EACCES), HasSubstr("(EACCES). Set DUMPER_DIR to a folder where this user may write"));
+  EXPECT_THAT(message_for(EROFS), HasSubstr("(EROFS). Set DUMPER_DIR"));
+  EXPECT_THAT(message_for(EMFILE), HasSubstr("(EMFILE). Raise the number of open files"));
+  EXPECT_THAT(message_for(EIO), testing::EndsWith("(EIO)"));
+}
+
 TEST_F(AtomicFileTest, FilesAndNewFoldersAreTheOwnersOnly) {
   const mode_t before = ::umask(0);
   AtomicFile file(folder() + "/a/b//c/");
