@@ -26,6 +26,19 @@ while [ $# -gt 0 ]; do
   shift
 done
 
+# Before the minutes of set-up. The program checks the same: the model has six layers.
+wrong() { echo "quickstart: $*" >&2; exit 2; }
+last=5
+case $fault in
+  gelu-tanh | eps | mask) ;;
+  layer-order) last=4 ;;
+  *) wrong "--fault is '$fault'; known are gelu-tanh, eps, mask, layer-order" ;;
+esac
+[[ $layer =~ ^[0-9]$ && $layer -le $last ]] || wrong "--fault-layer is '$layer'; --fault $fault applies to layers 0 to $last"
+
+# What the caller's shell says of dumping is not for these runs: a filter would leave records out.
+unset "${!DUMPER_@}"
+
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=build/release out=build/quickstart
 say() { printf '\n--- %s\n' "$*"; }

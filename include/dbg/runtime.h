@@ -18,6 +18,9 @@ namespace dbg {
 namespace detail {
 /// 0: off, 1: on, 2: nobody asked yet, so the first call reads the environment out of line.
 extern DBG_API std::atomic<unsigned char> global_enabled;
+
+/// `&Dumper::global()`, or null when there is no memory to make it: a program that only dumps goes on.
+DBG_API Dumper* global_or_none();
 }  // namespace detail
 
 /// `Dumper::global().dump(...)`; one relaxed load and a branch while off.
@@ -28,32 +31,33 @@ extern DBG_API std::atomic<unsigned char> global_enabled;
 template <class Value>
 DBG_ALWAYS_INLINE void dump(std::string_view name, const Value& value, TagList tags = {}) {
   if (detail::global_enabled.load(std::memory_order_relaxed) == 0) return;
-  Dumper::global().dump(name, value, tags);
+  if (Dumper* dumper = detail::global_or_none()) dumper->dump(name, value, tags);
 }
 template <class Value>
 DBG_ALWAYS_INLINE void dump(std::string_view name, const Value& value, TagList tags, const DumpOptions& options) {
   if (detail::global_enabled.load(std::memory_order_relaxed) == 0) return;
-  Dumper::global().dump(name, value, tags, options);
+  if (Dumper* dumper = detail::global_or_none()) dumper->dump(name, value, tags, options);
 }
 
 /// `Dumper::global().dump_dict(...)`.
 template <class Dict>
 void dump_dict(std::string_view prefix, const Dict& dict, TagList tags = {}, const DumpOptions& options = {}) {
   if (detail::global_enabled.load(std::memory_order_relaxed) == 0) return;
-  Dumper::global().dump_dict(prefix, dict, tags, options);
+  if (Dumper* dumper = detail::global_or_none()) dumper->dump_dict(prefix, dict, tags, options);
 }
 
 /// `Dumper::global().dump_model(...)`.
 template <class Model>
 DumpModelReport dump_model(Model&& model, const DumpModelOptions& options = {}) {
   if (detail::global_enabled.load(std::memory_order_relaxed) == 0) return {};
-  return Dumper::global().dump_model(std::forward<Model>(model), options);
+  Dumper* dumper = detail::global_or_none();
+  return dumper != nullptr ? dumper->dump_model(std::forward<Model>(model), options) : DumpModelReport();
 }
 
 /// `Dumper::global().step()`.
 inline void step() {
   if (detail::global_enabled.load(std::memory_order_relaxed) == 0) return;
-  Dumper::global().step();
+  if (Dumper* dumper = detail::global_or_none()) dumper->step();
 }
 
 }  // namespace dbg

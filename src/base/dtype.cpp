@@ -21,6 +21,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "base/fork_lock.h"
 #include "dbg/error.h"
 
 namespace dbg::base {
@@ -110,15 +111,12 @@ float to_float(T value) {
 
 // The 256 values of an 8-bit float, computed once: c10's own conversion is several times slower than a load.
 template <class T>
-const std::array<float, 256>& values_of_float8() {
-  static const std::array<float, 256> values = [] {
-    std::array<float, 256> all{};
-    for (std::size_t bits = 0; bits < all.size(); ++bits) {
-      all[bits] = to_float(T(static_cast<std::uint8_t>(bits), T::from_bits()));
-    }
-    return all;
-  }();
-  return values;
+std::array<float, 256> values_of_float8() {
+  std::array<float, 256> all{};
+  for (std::size_t bits = 0; bits < all.size(); ++bits) {
+    all[bits] = to_float(T(static_cast<std::uint8_t>(bits), T::from_bits()));
+  }
+  return all;
 }
 
 template <class Wide, class T>
@@ -128,7 +126,7 @@ void widen_all(const std::byte* raw, std::size_t count, Wide* out) {
   } else if constexpr (std::is_arithmetic_v<T>) {
     for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<Wide>(load<T>(raw + i * sizeof(T)));
   } else if constexpr (sizeof(T) == 1) {
-    const auto& values = values_of_float8<T>();
+    const auto& values = made_once<&values_of_float8<T>>();
     for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<Wide>(values[static_cast<std::uint8_t>(raw[i])]);
   } else {
     for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<Wide>(to_float(load<T>(raw + i * sizeof(T))));

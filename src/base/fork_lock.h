@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 
 namespace dbg::base {
@@ -18,6 +19,19 @@ union Leaked {
   ~Leaked() {}
   T value;
 };
+
+/// What `make` gives: made at the first use by whoever comes first, or by several at once of whom one wins; never
+/// destroyed. It waits for nobody, for the reason above.
+template <auto make>
+const auto& made_once() {
+  using Made = decltype(make());
+  static std::atomic<const Made*> made{nullptr};
+  const Made* known = made.load(std::memory_order_acquire);
+  if (known != nullptr) return *known;
+  std::unique_ptr<const Made> fresh(new Made(make()));
+  if (made.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel)) known = fresh.release();
+  return *known;
+}
 
 /// Holds a mutex over every fork from the first call on, so that a child finds it free and what it guards whole. Call
 /// it before each locking; it costs one load. Only for mutexes under which nothing forks and no other lock is taken.

@@ -3,14 +3,12 @@
 // The one writer of lines.
 #include "base/log.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <ctime>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,6 +16,7 @@
 
 #include "base/fork_lock.h"
 #include "base/no_cancellation.h"
+#include "base/quiet_write.h"
 #include "dbg/participant.h"
 
 namespace dbg {
@@ -47,60 +46,49 @@ std::string make_line(std::string_view part, std::string_view text) {
   return fmt::format("[{}, rank={}, t={:.3f}] {}", part, current_participant()->rank(), seconds, text);
 }
 
-// While it lives, a write into a pipe whose reader is gone (a log collector that died, `run | head`) is an error and
-// not a signal that ends the program. A signal that was pending before stays, and so does the program's own handling of
-// it.
-class NoPipeSignal {
- public:
-  NoPipeSignal() noexcept {
-    sigset_t pending;
-    ::sigemptyset(&pending);
-    ::sigpending(&pending);
-    was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
-    ::sigemptyset(&pipe_);
-    ::sigaddset(&pipe_, SIGPIPE);
-    is_blocked_ = ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_) == 0;
-  }
-  ~NoPipeSignal() {
-    if (!is_blocked_) return;
-    const timespec no_time{};
-    if (is_broken && !was_pending_) {
-      while (::sigtimedwait(&pipe_, nullptr, &no_time) < 0 && errno == EINTR) {
-      }
+// How long lines may keep the program from its work when nobody reads stderr: once, until somebody reads again.
+constexpr int kReaderPatienceMs = 1000;
+
+// Whether the last line found a reader that took nothing.
+std::atomic<bool> is_reader_stuck{false};
+// Lines that got lost, and are not told of yet.
+std::atomic<std::uint64_t> lost_lines{0};
+// Whether the last of them is there in part, so that the next has to begin a line of its own.
+std::atomic<bool> is_line_torn{false};
+
+// Whether all of it was written. Short writes are finished.
+bool write_all(std::string_view text) noexcept {
+  const std::size_t size = text.size();
+  while (!text.empty()) {
+    const int patience = is_reader_stuck.load(std::memory_order_relaxed) ? 0 : kReaderPatienceMs;
+    const ssize_t written = base::write_without_waiting(STDERR_FILENO, text.data(), text.size(), patience);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) is_reader_stuck.store(true, std::memory_order_relaxed);
+    if (written <= 0) {
+      if (text.size() < size) is_line_torn.store(true, std::memory_order_relaxed);
+      return false;
     }
-    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    is_reader_stuck.store(false, std::memory_order_relaxed);
+    text.remove_prefix(static_cast<std::size_t>(written));
   }
-  NoPipeSignal(const NoPipeSignal&) = delete;
-  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+  return true;
+}
 
-  bool is_broken = false;  ///< a write said so, and sent this thread the signal
-
- private:
-  sigset_t pipe_;
-  sigset_t before_;
-  bool was_pending_ = false;
-  bool is_blocked_ = false;
-};
-
-// One write(2) a line, so that lines of several threads and processes do not mix. Short writes are finished; errors
-// are dropped: there is nowhere left to report them.
+// One write a line, so that lines of several threads and processes do not mix. Errors are dropped: there is nowhere
+// left to report them but in the next line that gets through.
 void write_to_stderr(std::string_view line) noexcept {
+  std::uint64_t lost = 0;
   try {
-    std::string whole(line);
+    std::string whole;
+    if (is_line_torn.exchange(false, std::memory_order_relaxed)) whole.push_back('\n');
+    whole += line;
+    lost = lost_lines.exchange(0, std::memory_order_relaxed);
+    if (lost > 0) whole += fmt::format(" ({} lines before this one are lost: nobody read stderr)", lost);
     whole.push_back('\n');
-    const char* at = whole.data();
-    std::size_t left = whole.size();
-    NoPipeSignal no_signal;
-    while (left > 0) {
-      const ssize_t written = ::write(STDERR_FILENO, at, left);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0 && errno == EPIPE) no_signal.is_broken = true;
-      if (written <= 0) return;
-      at += written;
-      left -= static_cast<std::size_t>(written);
-    }
+    if (write_all(whole)) return;
   } catch (...) {
   }
+  lost_lines.fetch_add(lost + 1, std::memory_order_relaxed);
 }
 
 thread_local bool inside_handler = false;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <sstream>
 
 namespace dbg::base {
@@ -40,9 +41,18 @@ bool is_wrapper(const at::Tensor& tensor) {
 
 std::int64_t reach_bytes(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return 0;
-  std::int64_t last = tensor.storage_offset();
-  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
-  return (last + 1) * static_cast<std::int64_t>(tensor.itemsize());
+  std::int64_t end = tensor.storage_offset();
+  if (end < 0) return kReachesNowhere;
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    std::int64_t reach = 0;
+    if (tensor.stride(dim) < 0 || __builtin_mul_overflow(tensor.size(dim) - 1, tensor.stride(dim), &reach) ||
+        __builtin_add_overflow(end, reach, &end)) {
+      return kReachesNowhere;
+    }
+  }
+  if (__builtin_add_overflow(end, std::int64_t{1}, &end)) return kReachesNowhere;
+  const bool overflows = __builtin_mul_overflow(end, static_cast<std::int64_t>(tensor.itemsize()), &end);
+  return overflows ? kReachesNowhere : end;
 }
 
 std::string why_unreadable(const at::Tensor& tensor) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,11 @@ namespace dbg::base {
 /// has one, does not hold its values.
 bool is_wrapper(const at::Tensor& tensor);
 
-/// The storage bytes that a strided tensor's elements reach into, from the storage's start; 0 without elements. A
-/// storage may have been shrunk under its tensors to save memory.
+/// What `reach_bytes` says of places that no storage has: sizes and strides may be anybody's.
+inline constexpr std::int64_t kReachesNowhere = std::numeric_limits<std::int64_t>::max();
+
+/// The storage bytes that a strided tensor's elements reach into, from the storage's start; 0 without elements,
+/// `kReachesNowhere` where that is no number. A storage may have been shrunk under its tensors to save memory.
 std::int64_t reach_bytes(const at::Tensor& tensor);
 
 /// Why a tensor's values can't be read, or empty when they can.

@@ -6,11 +6,14 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/DimVector.h>
 #include <fmt/format.h>
 
 #include <bit>
 #include <cerrno>
+#include <functional>
 #include <string_view>
+#include <unordered_map>
 
 #include "base/errno_text.h"
 #include "codec/tensor_rebuild.h"
@@ -57,25 +60,65 @@ at::Tensor coalesced(const at::Tensor& tensor) {
   }
 }
 
+// Where a strided tensor's elements lie, and how they are read: two tensors of one place are one run of bytes. Holds
+// only while the value that is encoded does, for its memory would be another's later.
+struct Place {
+  explicit Place(const at::Tensor& tensor)
+      : storage(tensor.storage().unsafeGetStorageImpl()),
+        offset(tensor.storage_offset()),
+        dtype(tensor.scalar_type()),
+        is_conj(tensor.is_conj()),
+        is_neg(tensor.is_neg()),
+        sizes(tensor.sizes()),
+        strides(tensor.strides()) {}
+  bool operator==(const Place&) const = default;
+
+  const void* storage;
+  std::int64_t offset;
+  c10::ScalarType dtype;
+  bool is_conj;
+  bool is_neg;
+  c10::DimVector sizes;
+  c10::DimVector strides;
+};
+
+struct PlaceHash {
+  std::size_t operator()(const Place& place) const noexcept {
+    std::size_t hash = std::hash<const void*>()(place.storage);
+    const auto add = [&hash](std::int64_t number) { hash = hash * 1099511628211u + static_cast<std::size_t>(number); };
+    add(place.offset);
+    for (const std::int64_t size : place.sizes) add(size);
+    for (const std::int64_t stride : place.strides) add(stride);
+    return hash;
+  }
+};
+
 }  // namespace
 
 Archive::Archive(const c10::IValue& root, const ArchiveOptions& options) : options_(options) {
   const at::NoGradGuard no_grad;
   PickleWriter out;
-  write_value(out, root, [this](PickleWriter& writer, const at::Tensor& tensor) { emit_tensor(writer, tensor); });
+  std::unordered_map<Place, std::size_t, PlaceHash> met;
+  write_value(out, root, [&](PickleWriter& writer, const at::Tensor& tensor) {
+    if (tensor.layout() != c10::kStrided) {
+      emit_sparse(writer, tensor);
+    } else if (tensor._is_zerotensor() || !tensor.unsafeGetTensorImpl()->has_storage()) {
+      emit_strided(writer, add(tensor));
+    } else {
+      const auto [known, is_new] = met.try_emplace(Place(tensor), tensors_.size());
+      emit_strided(writer, is_new ? add(tensor) : known->second);
+    }
+  });
   pickle_ = out.finish();
 }
 
-void Archive::emit_tensor(PickleWriter& out, const at::Tensor& tensor) {
-  if (tensor.layout() == c10::kStrided) {
-    emit_strided(out, tensor);
-  } else {
-    emit_sparse(out, tensor);
-  }
+std::size_t Archive::add(const at::Tensor& tensor) {
+  tensors_.emplace_back(tensor);
+  return tensors_.size() - 1;
 }
 
-void Archive::emit_strided(PickleWriter& out, const at::Tensor& tensor) {
-  const TensorBytes& bytes = tensors_.emplace_back(tensor);
+void Archive::emit_strided(PickleWriter& out, std::size_t index) {
+  const TensorBytes& bytes = tensors_[index];
   const DtypeName name = dtype_name(bytes.dtype()).value();
   const bool is_legacy = !name.legacy_storage.empty();
   const std::size_t width = c10::elementSize(bytes.dtype());
@@ -89,7 +132,7 @@ void Archive::emit_strided(PickleWriter& out, const at::Tensor& tensor) {
   } else {
     out.global("torch.storage", "UntypedStorage");
   }
-  out.text(std::to_string(tensors_.size() - 1));
+  out.text(std::to_string(index));
   out.text("cpu");
   out.unsigned_integer(is_legacy ? bytes.size_bytes() / width : bytes.size_bytes());
   out.tuple_of_marked();
@@ -115,7 +158,9 @@ void Archive::emit_sparse(PickleWriter& out, const at::Tensor& tensor) {
   out.tuple_of_last(1);
   out.reduce();
   out.mark();
-  for (const at::Tensor& part : sparse_parts(sparse)) emit_strided(out, part);
+  for (const at::Tensor& part : sparse_parts(sparse)) {
+    emit_strided(out, add(part));  // a part may be made here, and gone before the next
+  }
   out.integer_tuple(tensor.sizes().data(), tensor.sizes().size());
   if (is_coo) out.boolean(sparse.is_coalesced());
   out.tuple_of_marked();

@@ -31,7 +31,9 @@ struct ArchiveOptions {
 ///   is `_rebuild_sparse_tensor` of its parts: coalesced, but for dtypes that torch can't add up (uint16, fp8 ...),
 ///   which are written as they are, with that flag False. No other globals, but `complex` and `torch.device`.
 /// - `archive/byteorder`: `little` or `big`
-/// - `archive/data/<n>`: the bytes of the n-th tensor met. Never more than its elements; requires_grad is not kept.
+/// - `archive/data/<n>`: the bytes of the n-th tensor met. Never more than its elements, and where one is repeated
+///   (expand) less; a tensor that is met again, itself or another with the same elements of the same memory, shares
+///   them, as with torch.save. requires_grad is not kept.
 /// - `archive/version`: `3\n`
 /// Equal values make equal bytes.
 ///
@@ -51,9 +53,10 @@ class Archive {
 
  private:
   int write_entries(ByteSink& sink, bool checksum) const;
-  void emit_tensor(PickleWriter& out, const at::Tensor& tensor);
-  void emit_strided(PickleWriter& out, const at::Tensor& tensor);
+  void emit_strided(PickleWriter& out, std::size_t index);
   void emit_sparse(PickleWriter& out, const at::Tensor& tensor);
+  /// Keeps a tensor's bytes as the next entry, whose index it returns.
+  std::size_t add(const at::Tensor& tensor);
 
   ArchiveOptions options_;
   std::string pickle_;

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/fork_lock.h"
 #include "codec/pickle_graph.h"
 #include "codec/tensor_bytes.h"
 
@@ -83,7 +84,7 @@ PickleGlobal find_pickle_global(std::string_view module, std::string_view name) 
     return global;
   }
   if (module != "torch") return global;
-  static const auto dtype_globals = make_dtype_globals();
+  const auto& dtype_globals = base::made_once<&make_dtype_globals>();
   const auto dtype = dtype_globals.find(name);
   if (dtype != dtype_globals.end()) global = dtype->second;
   return global;

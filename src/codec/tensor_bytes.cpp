@@ -6,7 +6,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DispatchKeySet.h>
+#include <c10/util/SmallVector.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -61,7 +63,12 @@ std::optional<std::string> refusal_of_strided(const at::Tensor& tensor) {
   if (impl->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes, which stands for no values yet";
   if (tensor._is_zerotensor()) return std::nullopt;
   if (!impl->has_storage()) return "a tensor without storage";
-  const auto needed = static_cast<std::size_t>(base::reach_bytes(tensor));
+  const std::int64_t reach = base::reach_bytes(tensor);
+  if (reach == base::kReachesNowhere) {
+    return fmt::format("a tensor whose elements lie in no storage: sizes [{}], strides [{}], offset {}",
+                       fmt::join(tensor.sizes(), ", "), fmt::join(tensor.strides(), ", "), tensor.storage_offset());
+  }
+  const auto needed = static_cast<std::size_t>(reach);
   const std::size_t held = tensor.storage().nbytes();
   if (held < needed) {
     return fmt::format(
@@ -138,6 +145,13 @@ TensorBytes::TensorBytes(const at::Tensor& tensor) : dtype_(tensor.scalar_type()
   const at::NoGradGuard no_grad;
   at::Tensor dense = tensor;
   if (dense._is_zerotensor()) dense = at::zeros(dense.sizes(), dense.options().device(at::kCPU));
+  // What is repeated (expand) is written once, as torch.save does: a scalar can stand for any number of elements.
+  c10::SmallVector<std::int64_t, 5> repeated;
+  for (std::int64_t d = 0; tensor.numel() > 0 && d < dense.dim(); ++d) {
+    if (dense.stride(d) != 0 || dense.size(d) <= 1) continue;
+    repeated.push_back(d);
+    dense = dense.narrow(d, 0, 1);
+  }
   if (dense.is_conj()) dense = dense.resolve_conj();
   // A negative view of a negative view is the elements as they lie.
   if (dense.is_neg()) dense = negated(at::_neg_view(dense));
@@ -149,6 +163,10 @@ TensorBytes::TensorBytes(const at::Tensor& tensor) : dtype_(tensor.scalar_type()
   size_bytes_ = static_cast<std::size_t>(dense.numel()) * dense.element_size();
   sizes_.assign(dense.sizes().begin(), dense.sizes().end());
   strides_.assign(dense.strides().begin(), dense.strides().end());
+  for (const std::int64_t d : repeated) {
+    sizes_[static_cast<std::size_t>(d)] = tensor.size(d);
+    strides_[static_cast<std::size_t>(d)] = 0;
+  }
   keeps_alive_ = std::move(dense);
 }
 

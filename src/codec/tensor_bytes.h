@@ -45,8 +45,8 @@ at::Tensor negated(const at::Tensor& tensor);
 /// The bytes of a strided tensor. Keeps alive what they lie in: the tensor itself where its elements lie densely in
 /// host memory in any order (contiguous, channels-last, transposed, a dense slice of something large), else a copy.
 ///
-/// Conjugate and negative views are resolved, expanded tensors written out, views compacted; strides are kept where the
-/// elements lie densely.
+/// Conjugate and negative views are resolved, views compacted; strides are kept where the elements lie densely. A
+/// dimension of stride 0 (expand) keeps it: what it repeats is there once.
 class TensorBytes {
  public:
   /// `tensor` is strided and not refused by refusal_of_tensor.

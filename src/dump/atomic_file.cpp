@@ -137,6 +137,31 @@ bool is_gone(const Owner& owner) {
   return start != 0 && owner.start != 0 && start != owner.start;
 }
 
+// What to do about a fault; empty where only its own words help.
+std::string_view advice_for(int error) noexcept {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return ". Free some space there, or set DUMPER_DIR to a folder that has it";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return ". Set DUMPER_DIR to a folder where this user may write";
+    case EMFILE:
+    case ENFILE:
+      return ". Raise the number of open files (ulimit -n), or close some";
+    case EFBIG:
+      return ". Raise the size that a file may have (ulimit -f)";
+    case ENOTDIR:
+    case ELOOP:
+      return ". A part of the path is no folder; set DUMPER_DIR to one";
+    case ENAMETOOLONG:
+      return ". Set DUMPER_DIR to a shorter path";
+    default:
+      return {};
+  }
+}
+
 bool means_unsupported(int result) {
   return result == -EINVAL || result == -ENOSYS || result == -EOPNOTSUPP;
 }
@@ -222,8 +247,9 @@ bool AtomicFile::publish(std::string_view name) {
 }
 
 void AtomicFile::fail(std::string_view what, int error) const {
-  throw IoError(
-      fmt::format("folder '{}': {} ({} bytes so far): {}", folder_, what, size_bytes_, base::errno_text(error)), error);
+  throw IoError(fmt::format("folder '{}': {} ({} bytes so far): {}{}", folder_, what, size_bytes_,
+                            base::errno_text(error), advice_for(error)),
+                error);
 }
 
 bool is_temporary_name(std::string_view name) noexcept {

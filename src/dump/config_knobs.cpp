@@ -184,6 +184,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 std::string path_component_fault(std::string_view text) {
   if (text.empty()) return "is empty";
   if (text == "." || text == "..") return "is not the name of a folder of its own";
+  if (text.starts_with(".dbg")) return "begins with '.dbg', as dbg's own files do";
   if (text.size() > kLongestComponent) return fmt::format("is longer than {} bytes", kLongestComponent);
   for (const char c : text) {
     if (c == '/') return "holds a '/'";

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -28,8 +29,11 @@ std::string sample_of(const at::Tensor& tensor) {
   at::Tensor row = tensor.detach();
   while (row.dim() > 1) row = row.select(0, 0);
   if (row.dim() == 0) row = row.unsqueeze(0);
-  row = row.slice(0, 0, kSampled).cpu().resolve_conj().resolve_neg().contiguous();
+  row = row.slice(0, 0, kSampled);
+  if (row._is_zerotensor()) row = at::zeros(row.sizes(), row.options().device(at::kCPU));  // it has no memory
+  row = row.cpu().resolve_conj().resolve_neg().contiguous();
   const auto* raw = static_cast<const std::byte*>(row.const_data_ptr());
+  if (raw == nullptr) return "[no memory]";
   std::string text = "[";
   for (std::int64_t i = 0; i < row.numel(); ++i) {
     if (i > 0) text += ", ";

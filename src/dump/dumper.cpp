@@ -3,6 +3,8 @@
 // The Dumper's interface: thin, over dumper_impl.
 #include "dbg/dumper.h"
 
+#include <cxxabi.h>
+
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -41,7 +43,11 @@ Dumper::~Dumper() {
 
 void Dumper::dump_enabled(std::string_view name, const detail::LazyValue& value, TagList tags,
                           const DumpOptions* options) {
-  impl_->dump(name, value, tags, options != nullptr ? *options : DumpOptions());
+  if (options != nullptr) {
+    impl_->dump(name, value, tags, *options);  // a copy could want memory outside the fence
+  } else {
+    impl_->dump(name, value, tags, DumpOptions());
+  }
 }
 
 void Dumper::dump_dict_enabled(std::string_view prefix, const detail::DictView& dict, TagList tags,
@@ -121,10 +127,16 @@ ContextScope::State& ContextScope::state() noexcept {
 ContextScope::ContextScope(Dumper& dumper, TagList tags) {
   static_assert(sizeof(State) <= sizeof(state_) && alignof(State) <= alignof(ContextScope));
   if (dumper.impl_->refuse_in_forked_child()) return;
-  auto participant = dumper.impl_->participant_state();
-  ContextChange change = participant->enter_context(tags);
-  ::new (static_cast<void*>(state_)) State{std::move(participant), std::move(change)};
-  is_entered_ = true;
+  try {
+    auto participant = dumper.impl_->participant_state();
+    ContextChange change = participant->enter_context(tags);
+    ::new (static_cast<void*>(state_)) State{std::move(participant), std::move(change)};
+    is_entered_ = true;
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    dumper.impl_->context_fault();  // the block's dumps go without its tags
+  }
 }
 
 ContextScope::~ContextScope() {

@@ -6,11 +6,14 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <new>
+#include <unordered_map>
 #include <utility>
 
 #include "base/log.h"
 #include "base/no_cancellation.h"
 #include "dbg/error.h"
+#include "dump/foreign_call.h"
 #include "dump/fork_generation.h"
 #include "dump/stream_capture.h"
 
@@ -61,6 +64,8 @@ std::string_view to_text(FaultPlace place) {
       return "the interceptor of dump";
     case FaultPlace::step:
       return "step";
+    case FaultPlace::context:
+      return "the context";
   }
   return "dump";
 }
@@ -74,10 +79,26 @@ Settings make_settings(DumperConfig config, const Settings* before) {
   return settings;
 }
 
-void say_what_is_missing(const DumperConfig& config) {
-  if (!config.enable) return;
-  for (const std::string& part : config.unavailable_parts()) base::log(LogLevel::warning, kPart, "{}", part);
-}
+// The keys of a call. Few are looked through; many, a program's mistake most likely, would take the square of their
+// number.
+class KnownKeys {
+ public:
+  TagView* find(CallPairs& call, std::string_view key) {
+    constexpr std::size_t kMany = 32;
+    if (call.pairs.size() < kMany) {
+      for (auto& [known, value] : call.pairs) {
+        if (known == key) return &value;
+      }
+      return nullptr;
+    }
+    for (std::size_t i = places_.size(); i < call.pairs.size(); ++i) places_.emplace(call.pairs[i].first, i);
+    const auto place = places_.find(key);
+    return place != places_.end() ? &call.pairs[place->second].second : nullptr;
+  }
+
+ private:
+  std::unordered_map<std::string_view, std::size_t> places_;  // of as many pairs as it has: keys are unique
+};
 
 // Looks a filter's names up in a call: its own pairs first, then what dbg adds (step, rank, world_size, parallel
 // ranks).
@@ -123,7 +144,7 @@ class CallLookup final : public TagLookup {
 DumperImpl::DumperImpl(DumperConfig config, std::atomic<unsigned char>* enabled, std::atomic<unsigned char>* mirror)
     : enabled_(enabled), mirror_(mirror), fork_generation_(fork_generation()) {
   auto settings = std::make_shared<Settings>(make_settings(std::move(config), nullptr));
-  say_what_is_missing(settings->config);
+  say_at_start(settings->config);
   const bool enable = settings->config.enable;
   settings_ = std::move(settings);
   publish_enabled(enable);
@@ -204,6 +225,7 @@ CallPairs DumperImpl::make_call_pairs(std::string_view name, std::string_view re
   call.context = std::move(context);
   call.pairs.emplace_back("name", name);
   call.pairs.emplace_back("recompute_status", recompute_status);
+  KnownKeys known_keys;
   const auto add = [&](std::string_view key, TagView value, bool from_context) {
     if (is_reserved(key)) {
       call.renamed.push_back(std::make_unique<std::string>(fmt::format("user_{}", key)));
@@ -213,13 +235,12 @@ CallPairs DumperImpl::make_call_pairs(std::string_view name, std::string_view re
       }
       key = *call.renamed.back();
     }
-    for (auto& [known, known_value] : call.pairs) {
-      if (known != key) continue;
+    if (TagView* known_value = known_keys.find(call, key)) {
       if (!warned_duplicate_.exchange(true, std::memory_order_relaxed)) {
         base::log(LogLevel::warning, kPart, "tag '{}' of dump '{}' is given twice; {} (said once)", key, name,
                   from_context ? "the call's value wins over the context's" : "the later value wins");
       }
-      if (!from_context) known_value = value;
+      if (!from_context) *known_value = value;
       return;
     }
     call.pairs.emplace_back(key, value);
@@ -311,6 +332,7 @@ void DumperImpl::dump_dict(std::string_view prefix, const c10::IValue& dict, Tag
 void DumperImpl::dump_value(const Settings& settings, const DumpRequest& request, const LazyValue& value,
                             TagSpan tags) {
   const auto state = participant_state();
+  warn_of_nested_dump(settings, request.name);
   const RecomputeStatus recompute = settings.plugins->empty()
                                         ? RecomputeStatus::disabled
                                         : settings.plugins->recompute_status(plugin_faults(settings));
@@ -367,17 +389,33 @@ void DumperImpl::dump_value(const Settings& settings, const DumpRequest& request
     capture.step = step;
     capture.save = request.save;
     capture.dims = std::string(request.dims_grad.empty() ? request.dims : request.dims_grad);
-    grad_hooks_.watch(made.toTensor(), std::move(capture),
-                      [weak = weak_from_this()](const GradCapture& captured, const at::Tensor& grad) {
-                        if (const auto self = weak.lock()) self->write_future_grad(captured, grad);
-                      });
+    grad_hooks_.watch(
+        made.toTensor(), std::move(capture),
+        [weak = weak_from_this()](const GradCapture& captured) {
+          const auto self = weak.lock();
+          return self ? self->step_of(captured) : captured.step;
+        },
+        [weak = weak_from_this()](const GradCapture& captured, const at::Tensor& grad) {
+          if (const auto self = weak.lock()) self->write_future_grad(captured, grad);
+        });
   }
   if (!is_counted) count(DumpOutcome::skipped);
 }
 
+void DumperImpl::warn_of_nested_dump(const Settings& settings, std::string_view name) {
+  const bool in_interceptor = ForeignCall<Foreign::interceptor>::is_inside() && settings.interceptor;
+  const bool in_plugin = ForeignCall<Foreign::plugin>::is_inside() && !settings.plugins->empty();
+  if ((!in_interceptor && !in_plugin) || warned_nested_.exchange(true, std::memory_order_relaxed)) return;
+  base::log(LogLevel::warning, kPart,
+            "dump '{}' is called from inside {}: it is recorded without asking {} again (said once)", name,
+            in_plugin ? "a plugin" : "the interceptor", in_plugin ? "plugins" : "it");
+}
+
 void DumperImpl::intercept(const Settings& settings, const CallPairs& call, const DumpRequest& request,
                            const c10::IValue& value, std::int64_t step) {
-  if (!settings.interceptor) return;
+  using Inside = ForeignCall<Foreign::interceptor>;
+  if (!settings.interceptor || Inside::is_inside()) return;
+  const Inside interceptor;
   interceptions_.fetch_add(1, std::memory_order_relaxed);
   try {
     Tags tags;
@@ -391,14 +429,23 @@ void DumperImpl::intercept(const Settings& settings, const CallPairs& call, cons
   }
 }
 
+std::int64_t DumperImpl::step_of(const GradCapture& capture) noexcept {
+  if (detached_.load(std::memory_order_acquire) || refuse_in_forked_child()) return capture.step;
+  try {
+    return participants_.of(capture.participant)->step();
+  } catch (const std::bad_alloc&) {
+    return capture.step;  // as if it had come at once; there is no memory for its record either
+  }
+}
+
 void DumperImpl::write_future_grad(const GradCapture& capture, const at::Tensor& grad) {
   if (detached_.load(std::memory_order_acquire) || refuse_in_forked_child()) return;
   const auto now = settings();
   if (!now->config.enable || !now->config.enable_grad || !grad.defined()) return;
-  // Autograd's threads serve everybody: this one speaks for the participant that dumped.
-  const ParticipantScope scope(capture.participant);
-  const auto state = participant_state();
   try {
+    // Autograd's threads serve everybody: this one speaks for the participant that dumped.
+    const ParticipantScope scope(capture.participant);
+    const auto state = participant_state();
     CallPairs call;
     call.pairs.emplace_back("name", std::string_view(capture.name));
     call.pairs.emplace_back("recompute_status", std::string_view(capture.recompute_status));

@@ -59,8 +59,8 @@ struct FileNotes {
 enum class DumpOutcome { written, filtered, skipped, dropped, failed };
 
 /// What a fault befell. Each has its own rate of lines, so that one kind can't hide another.
-enum class FaultPlace { dump, dict, walk, parameter, record, gradient, interceptor, step };
-inline constexpr std::size_t kFaultPlaces = 8;
+enum class FaultPlace { dump, dict, walk, parameter, record, gradient, interceptor, step, context };
+inline constexpr std::size_t kFaultPlaces = 9;
 
 /// What stays the same for all records of one call.
 struct DumpRequest {
@@ -77,6 +77,9 @@ struct DumpRequest {
   DumpModelReport* report = nullptr;
 };
 
+/// Lines that a Dumper which is on begins with: what this build lacks, other copies of dbg in the process.
+void say_at_start(const DumperConfig& config);
+
 class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
  public:
   /// `enabled` and `mirror` (may be null) are the words that inline checks read; both outlive `detach()`.
@@ -91,6 +94,8 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   DumpModelReport dump_model(const ModelView& model, const DumpModelOptions& options);
   void step();
   void set_context(TagList tags);
+  /// Called inside a catch block, when a context could not be changed.
+  void context_fault();
   std::shared_ptr<ParticipantState> participant_state();
   /// Whether this is a forked child, where nothing is to be touched; says so once.
   bool refuse_in_forked_child();
@@ -110,16 +115,21 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
 
  private:
   std::shared_ptr<const Settings> settings() const;
+  /// The step that the participant of a capture is in.
+  std::int64_t step_of(const GradCapture& capture) noexcept;
   /// Dumps what `visit` hands to its argument, a function of key and value, inside the fence.
   template <class Visit>
   void walk_dict(std::string_view prefix, TagList tags, const DumpOptions& options, Visit&& visit);
 
+  void dump_parameters(const Settings& settings, const ModelView& model, const DumpModelOptions& options,
+                       DumpModelReport& report);
   void dump_value(const Settings& settings, const DumpRequest& request, const LazyValue& value, TagSpan tags);
   DumpOutcome write_record_of(const Settings& settings, ParticipantState& state, const CallPairs& call,
                               const DumpRequest& request, RecordKind kind, std::string_view name,
                               const c10::IValue& value, std::int64_t step);
   void intercept(const Settings& settings, const CallPairs& call, const DumpRequest& request, const c10::IValue& value,
                  std::int64_t step);
+  void warn_of_nested_dump(const Settings& settings, std::string_view name);
   CallPairs make_call_pairs(std::string_view name, std::string_view recompute_status, TagSpan tags,
                             std::shared_ptr<const Tags> context);
   bool passes_filter(const Settings& settings, const CallPairs& call, std::int64_t step);
@@ -167,6 +177,7 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   std::atomic<bool> warned_reserved_{false};
   std::atomic<bool> warned_duplicate_{false};
   std::atomic<bool> warned_parallel_{false};
+  std::atomic<bool> warned_nested_{false};
 };
 
 }  // namespace dbg::detail

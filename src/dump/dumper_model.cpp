@@ -80,9 +80,23 @@ DumpModelReport DumperImpl::dump_model(const ModelView& model, const DumpModelOp
   if (refuse_in_forked_child()) return report;
   const auto now = settings();
   if (!now->config.enable) return report;
+  try {
+    dump_parameters(*now, model, options, report);
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    if (now->config.strict) throw;  // counted already
+    count(DumpOutcome::failed);
+    record_fault(*now, FaultPlace::walk, "the model");
+  }
+  return report;
+}
+
+void DumperImpl::dump_parameters(const Settings& settings, const ModelView& model, const DumpModelOptions& options,
+                                 DumpModelReport& report) {
   const std::vector<NamedWalk> walks = walk_all(model, options, [&](const std::string& what) {
     count(DumpOutcome::failed);
-    record_fault(*now, FaultPlace::walk, what);
+    record_fault(settings, FaultPlace::walk, what);
   });
 
   std::vector<TagRef> tags;
@@ -99,26 +113,26 @@ DumpModelReport DumperImpl::dump_model(const ModelView& model, const DumpModelOp
           report.children.push_back(child);
         }
         const std::string renamed =
-            now->plugins->transform_model_param_name(walk.info, parameter.name, plugin_faults(*now));
+            settings.plugins->transform_model_param_name(walk.info, parameter.name, plugin_faults(settings));
         const std::string name = options.name_prefix + "__" + renamed;
         DumpRequest request;
         request.name = name;
         request.save = options.save;
-        request.want_value = now->config.enable_model_value;
-        request.want_current_grad = now->config.enable_model_grad;
+        request.want_value = settings.config.enable_model_value;
+        request.want_current_grad = settings.config.enable_model_grad;
         request.kind = RecordKind::parameter;
         if (renamed != parameter.name) request.local_name = parameter.name;
         request.report = &own;
-        dump_value(*now, request, LazyValue::of(parameter.tensor), tags);
+        dump_value(settings, request, LazyValue::of(parameter.tensor), tags);
       } catch (const abi::__forced_unwind&) {
         throw;
       } catch (...) {
         count(DumpOutcome::failed);
-        if (now->config.enable_model_value && own.written + own.failed == 0) ++own.failed;
-        if (now->config.enable_model_grad && own.grads_written + own.grads_failed + own.without_grad == 0) {
+        if (settings.config.enable_model_value && own.written + own.failed == 0) ++own.failed;
+        if (settings.config.enable_model_grad && own.grads_written + own.grads_failed + own.without_grad == 0) {
           ++own.grads_failed;
         }
-        record_fault(*now, FaultPlace::parameter, parameter.name);
+        record_fault(settings, FaultPlace::parameter, parameter.name);
       }
       report.written += own.written;
       report.grads_written += own.grads_written;
@@ -128,7 +142,6 @@ DumpModelReport DumperImpl::dump_model(const ModelView& model, const DumpModelOp
       report.without_grad += own.without_grad;
     }
   }
-  return report;
 }
 
 }  // namespace dbg::detail

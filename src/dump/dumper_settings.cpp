@@ -2,14 +2,46 @@
 // SPDX-License-Identifier: Apache-2.0
 // Changing a Dumper while it runs, and asking it how it is.
 #include <cxxabi.h>
+#include <fmt/ranges.h>
 
+#include <atomic>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
+#include "base/one_image.h"
 #include "dbg/error.h"
 #include "dump/dumper_impl.h"
+#include "dump/fork_generation.h"
 
 namespace dbg::detail {
+namespace {
+
+constexpr std::string_view kPart = "Dumper";
+
+// Said once: two copies number their records, count and read the environment each for itself.
+void warn_of_other_copies() {
+  static std::atomic<bool> has_looked{false};
+  // In a forked child a thread of the parent's may hold the loader's lock.
+  if (fork_generation() != 0 || has_looked.exchange(true)) return;
+  const std::vector<std::string> images = base::images_with_dbg();
+  if (images.size() < 2) return;
+  base::log(
+      LogLevel::warning, kPart,
+      "dbg is in this process {} times, in {}: each copy has a Dumper of its own, and records, steps and counters of "
+      "one are unknown to the other. Link it into one shared object that the others use.",
+      images.size(), fmt::join(images, ", "));
+}
+
+}  // namespace
+
+void say_at_start(const DumperConfig& config) {
+  if (!config.enable) return;
+  for (const std::string& part : config.unavailable_parts()) base::log(LogLevel::warning, kPart, "{}", part);
+  warn_of_other_copies();
+}
 
 std::shared_ptr<ParticipantState> DumperImpl::participant_state() {
   // A forked child's is its own: a thread of the parent may have held the lock of the one that is there.
@@ -19,7 +51,17 @@ std::shared_ptr<ParticipantState> DumperImpl::participant_state() {
 
 void DumperImpl::set_context(TagList tags) {
   if (refuse_in_forked_child()) return;
-  participant_state()->set_context(tags);
+  try {
+    participant_state()->set_context(tags);
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    context_fault();
+  }
+}
+
+void DumperImpl::context_fault() {
+  record_fault(*settings(), FaultPlace::context, "");
 }
 
 void DumperImpl::step() {
@@ -28,7 +70,7 @@ void DumperImpl::step() {
   if (!now->config.enable) return;
   try {
     const std::int64_t step = participant_state()->next_step();
-    if (now->config.enable_output_console) base::log(LogLevel::info, "Dumper", "step={}", step);
+    if (now->config.enable_output_console) base::log(LogLevel::info, kPart, "step={}", step);
   } catch (const abi::__forced_unwind&) {
     throw;
   } catch (...) {
@@ -49,7 +91,7 @@ void DumperImpl::configure(DumperConfig config) {
   fresh->filter = config.filter ? Filter::parse(*config.filter) : Filter();
   fresh->config = std::move(config);
   const bool enable = fresh->config.enable;
-  const std::vector<std::string> missing = fresh->config.unavailable_parts();
+  const DumperConfig told = fresh->config;
   {
     const std::lock_guard lock(settings_mutex_);
     fresh->plugins = settings_->plugins;
@@ -57,8 +99,7 @@ void DumperImpl::configure(DumperConfig config) {
     settings_ = std::move(fresh);
     if (!detached_.load(std::memory_order_acquire)) publish_enabled(enable);
   }
-  if (!enable) return;
-  for (const std::string& part : missing) base::log(LogLevel::warning, "Dumper", "{}", part);
+  say_at_start(told);
 }
 
 std::uint64_t DumperImpl::add_plugin(std::shared_ptr<FrameworkPlugin> plugin) {

@@ -3,6 +3,7 @@
 // Proposing and claiming experiment names.
 #include "dump/exp_name.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/no_cancellation.h"
 #include "dbg/error.h"
 #include "dump/atomic_file.h"
 #include "dump/config_knobs.h"
@@ -28,11 +30,55 @@
 namespace dbg {
 namespace {
 
+// Of a file in /proc.
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
   return line;
+}
+
+// Of a claim or a place: what this user wrote, as a plain file, and no more than such a file holds. Anything else that
+// goes by its name (a FIFO, which would wait for a writer; a link; a device; a huge file) is none.
+struct BoardFile {
+  std::string text;
+  std::int64_t time_ns = 0;
+
+  std::string first_line() const { return text.substr(0, text.find('\n')); }
+};
+
+// Whether a file is of this user. Some network file systems give root's files to somebody else: the folder's owner
+// then.
+bool is_own(const struct stat& file, const std::string& path) {
+  if (file.st_uid == ::geteuid()) return true;
+  struct stat folder {};
+  return ::stat(path.substr(0, path.rfind('/')).c_str(), &folder) == 0 && file.st_uid == folder.st_uid;
+}
+
+std::optional<BoardFile> read_board_file(const std::string& path) {
+  constexpr std::size_t kLongest = 4096;
+  const base::NoCancellation until_closed;
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC);
+  if (descriptor < 0) return std::nullopt;
+  std::optional<BoardFile> file;
+  struct stat status {};
+  if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && is_own(status, path) &&
+      status.st_size <= static_cast<off_t>(kLongest)) {
+    char bytes[kLongest];
+    std::size_t size = 0;
+    ssize_t got = 0;
+    do {
+      got = ::read(descriptor, bytes + size, sizeof bytes - size);
+      if (got > 0) size += static_cast<std::size_t>(got);
+    } while (size < sizeof bytes && (got > 0 || (got < 0 && errno == EINTR)));
+    if (got >= 0) {
+      file.emplace();
+      file->text.assign(bytes, size);
+      file->time_ns = std::int64_t{status.st_mtim.tv_sec} * 1000000000 + status.st_mtim.tv_nsec;
+    }
+  }
+  ::close(descriptor);
+  return file;
 }
 
 std::string variable(const char* name) {
@@ -115,18 +161,18 @@ struct Claimed {
 
 // nullopt when there is no claim of that path, or one whose name is not that of a folder.
 std::optional<Claimed> read_claim(const std::string& path) {
-  struct stat status {};
-  std::ifstream file(path);
-  if (!file || ::stat(path.c_str(), &status) != 0) return std::nullopt;
+  const std::optional<BoardFile> file = read_board_file(path);
+  if (!file) return std::nullopt;
+  std::istringstream lines(file->text);
   Claimed claim;
   std::string identity;
-  std::getline(file, claim.exp_name);
+  std::getline(lines, claim.exp_name);
   // Whoever may write into the folder must not say where records go.
   if (!dumping::path_component_fault(claim.exp_name).empty()) return std::nullopt;
-  std::getline(file, identity);
-  file >> claim.claimed_since_boot_ns;
+  std::getline(lines, identity);
+  lines >> claim.claimed_since_boot_ns;
   claim.claimant = parse_identity(identity);
-  claim.time_ns = std::int64_t{status.st_mtim.tv_sec} * 1000000000 + status.st_mtim.tv_nsec;
+  claim.time_ns = file->time_ns;
   return claim;
 }
 
@@ -227,7 +273,9 @@ ExpNameClaim FileExpNameBoard::claim(const std::string& proposal) {
     const std::string line = own.to_line() + "\n";
     const auto take_place = [&](int launch) {
       const std::string place = fmt::format("{}.{}.rank{}", key_, launch, rank_);
-      return create_exclusively(folder_, place, line) || first_line(folder_ + "/" + place) == own.to_line();
+      if (create_exclusively(folder_, place, line)) return true;
+      const std::optional<BoardFile> taken = read_board_file(folder_ + "/" + place);
+      return taken && taken->first_line() == own.to_line();
     };
     constexpr int kAttempts = 1000;  // each lost to another process that claimed in the same moment
     for (int attempt = 0; attempt < kAttempts; ++attempt) {

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/errno_text.h"
+#include "dbg/error.h"
 #include "dump/atomic_file.h"
 #include "dump/dump_record.h"
 
@@ -17,7 +19,16 @@ namespace dbg {
 FileSink::FileSink(const std::string& folder, bool checksum) : folder_(folder), checksum_(checksum) {
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(folder, error);
-  if (!error) folder_ = absolute.string();  // the program may change its working directory later
+  if (error) {
+    throw IoError(fmt::format("records can't go to '{}', for nobody knows where that is: the working folder {}. Set "
+                              "DUMPER_DIR to an absolute path",
+                              folder,
+                              error == std::errc::no_such_file_or_directory
+                                  ? "was removed"
+                                  : "can't be told (" + base::errno_text(error.value()) + ")"),
+                  error.value());
+  }
+  folder_ = absolute.string();  // the program may change its working directory later
   dumping::remove_stale_temporaries(folder_);
 }
 

@@ -14,6 +14,7 @@ namespace dbg {
 /// relative one is of the working directory that the process had when the sink was made.
 class FileSink final : public RecordSink {
  public:
+  /// Throws: IoError for a relative `folder` when the working directory was removed.
   FileSink(const std::string& folder, bool checksum);
   SinkOutcome write(const RecordDraft& draft) override;
   std::string folder() const override { return folder_; }

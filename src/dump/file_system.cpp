@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/fork_lock.h"
+#include "base/quiet_write.h"
 
 namespace dbg::dumping {
 namespace {
@@ -32,11 +33,18 @@ constinit base::Leaked<FileSystem> real_files;
 }  // namespace
 
 int FileSystem::create(const char* path) noexcept {
-  return retry_interrupted([&] { return ::open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); });
+  const int made = retry_interrupted([&] { return ::open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); });
+  if (made < 0 || made > STDERR_FILENO) return made;
+  // The program runs without stdin, stdout or stderr: what anybody writes there must not land in the record.
+  const int moved = retry_interrupted([&] { return ::fcntl(made, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); });
+  ::close(made);
+  if (moved >= 0) return moved;
+  ::unlink(path);
+  return moved == -EINVAL ? -EMFILE : moved;  // what fcntl calls a number beyond the limit
 }
 
 ssize_t FileSystem::write(int descriptor, const void* data, std::size_t size) noexcept {
-  return retry_interrupted([&] { return ::write(descriptor, data, size); });
+  return retry_interrupted([&] { return base::write_quietly(descriptor, data, size); });
 }
 
 int FileSystem::close(int descriptor) noexcept {

@@ -16,8 +16,10 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  /// Creates `path`, which must not exist, for its owner only; returns a descriptor that no child process inherits.
+  /// Creates `path`, which must not exist, for its owner only; returns a descriptor that no child process inherits. It
+  /// is never that of stdin, stdout or stderr, though these be closed.
   virtual int create(const char* path) noexcept;
+  /// Beyond RLIMIT_FSIZE: -EFBIG, and no signal.
   virtual ssize_t write(int descriptor, const void* data, std::size_t size) noexcept;
   /// Closes the descriptor in any case. Some file systems tell a failed write only here.
   virtual int close(int descriptor) noexcept;
@@ -27,7 +29,7 @@ class FileSystem {
   virtual int unlink(const char* path) noexcept;
   /// Creates a folder for its owner only.
   virtual int make_folder(const char* path) noexcept;
-  /// How large a file this process may write (RLIMIT_FSIZE). Going beyond is a signal that ends the process.
+  /// How large a file this process may write (RLIMIT_FSIZE).
   virtual std::uint64_t file_size_limit() noexcept;
 
   static FileSystem& real() noexcept;

@@ -11,6 +11,7 @@
 #include <limits>
 #include <system_error>
 
+#include "base/fork_lock.h"
 #include "dump/filter_error.h"
 #include "dump/filter_utf8.h"
 
@@ -25,6 +26,11 @@ constexpr std::string_view kKeywords[] = {
 
 // What may follow a number without a blank, as Python has it.
 constexpr std::string_view kAfterNumber[] = {"and", "else", "for", "if", "in", "is", "not", "or"};
+
+// Python's identifiers, but for its normalisation of look-alikes.
+RE2 make_name_pattern() {
+  return RE2(R"([\pL\p{Nl}_][\pL\p{Nl}\p{Mn}\p{Mc}\p{Nd}\p{Pc}]*)");
+}
 
 struct Refusal {
   std::string_view sign;
@@ -166,8 +172,7 @@ Token Lexer::read_sign() {
 }
 
 std::size_t Lexer::name_end(std::size_t from) const {
-  // Python's identifiers, but for its normalisation of look-alikes.
-  static const RE2 name(R"([\pL\p{Nl}_][\pL\p{Nl}\p{Mn}\p{Mc}\p{Nd}\p{Pc}]*)");
+  const RE2& name = base::made_once<&make_name_pattern>();
   re2::StringPiece rest(source_.data() + from, source_.size() - from);
   re2::StringPiece found;
   if (!name.Match(rest, 0, rest.size(), RE2::ANCHOR_START, &found, 1)) return from;

@@ -30,19 +30,24 @@ struct GradCapture {
 };
 
 /// Registers hooks. A leaf gets one hook for good, however often it is dumped, and its latest captures count: a hook a
-/// step would pile up on parameters. Threads: safe to call from any thread.
+/// step would pile up on parameters.
+///
+/// A capture waits for the gradient of its own dump. The backward pass may come in a later step, and bring several
+/// gradients (a graph used twice, accumulation); what arrives in yet another step is of another pass, whose tensor was
+/// not dumped, and is left alone.
+/// Threads: safe to call from any thread.
 class GradHooks {
  public:
   using Arrived = std::function<void(const GradCapture&, const at::Tensor& grad)>;
+  /// The step that the participant of a capture is in now. Throws nothing.
+  using StepNow = std::function<std::int64_t(const GradCapture&)>;
 
   /// Calls `arrived` when the gradient of `tensor` (which requires grad) arrives. Keeps neither tensor nor gradient.
-  void watch(const at::Tensor& tensor, GradCapture capture, Arrived arrived);
+  void watch(const at::Tensor& tensor, GradCapture capture, StepNow step_now, Arrived arrived);
 
  private:
-  struct Leaf {
-    std::mutex mutex;
-    std::vector<GradCapture> captures;  // under mutex: each participant's, of its latest step
-  };
+  struct Waiting;
+  struct Leaf;
   std::mutex mutex_;
   std::unordered_map<const void*, std::weak_ptr<Leaf>> leaves_;  // under mutex_, by TensorImpl
   std::size_t prune_at_ = 64;                                    // under mutex_

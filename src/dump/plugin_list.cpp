@@ -6,11 +6,15 @@
 #include <optional>
 
 #include "base/fence.h"
+#include "dump/foreign_call.h"
 
 namespace dbg {
 
 template <class Ask>
 void PluginList::ask(const Entry& entry, Question question, const PluginFaultHandler& on_fault, Ask&& ask) {
+  using Inside = detail::ForeignCall<detail::Foreign::plugin>;
+  if (Inside::is_inside()) return;
+  const Inside plugin;
   const std::optional<std::string> cause = base::run_fenced([&] { ask(*entry.plugin); });
   if (!cause) return;
   const bool first = (entry.warned->fetch_or(question, std::memory_order_relaxed) & question) == 0;

@@ -29,7 +29,8 @@ struct ParallelInfo {
   ParallelState merged;
 };
 
-/// An immutable list of plugins. Threads: safe to call from any thread; plugins are called with no lock held.
+/// An immutable list of plugins. What a plugin does inside its answer asks none: it could be the same question.
+/// Threads: safe to call from any thread; plugins are called with no lock held.
 class PluginList {
  public:
   PluginList() = default;

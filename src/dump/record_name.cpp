@@ -13,6 +13,10 @@ namespace {
 constexpr std::string_view kSeparator = "___";
 constexpr std::string_view kSuffix = ".pt";
 constexpr std::size_t kHashDigits = 16;
+// Of a key or value only so much is escaped: more than any name can show. The rest counts by its hash.
+constexpr std::size_t kEscapedBytes = 4096;
+// More pairs than a name has room for, the separators alone taken.
+constexpr std::size_t kMostPieces = 64;
 
 bool is_hex(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
@@ -66,16 +70,37 @@ std::string unescape(std::string_view text) {
   return out;
 }
 
-// FNV-1a: stable over platforms and versions, which a name needs; collisions only merge names of over 200 bytes.
-std::string hash_text(std::string_view text) {
-  std::uint64_t hash = 14695981039346656037ull;
-  for (const char c : text) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 1099511628211ull;
-  }
+std::string hex_digits(std::uint64_t hash) {
   std::string digits(kHashDigits, '0');
   for (std::size_t i = 0; i < kHashDigits; ++i) digits[i] = "0123456789abcdef"[(hash >> (60 - 4 * i)) & 15];
   return digits;
+}
+
+constexpr std::uint64_t kHashStart = 14695981039346656037ull;
+constexpr std::uint64_t kHashFactor = 1099511628211ull;
+
+// FNV-1a: stable over platforms and versions, which a name needs; collisions only merge names of over 200 bytes.
+std::string hash_text(std::string_view text) {
+  std::uint64_t hash = kHashStart;
+  for (const char c : text) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= kHashFactor;
+  }
+  return hex_digits(hash);
+}
+
+// The same by eight bytes at a time, for texts of megabytes.
+std::string hash_long_text(std::string_view text) {
+  std::uint64_t hash = kHashStart ^ text.size();
+  while (text.size() >= 8) {
+    std::uint64_t word = 0;
+    for (unsigned i = 0; i < 8; ++i) word |= std::uint64_t{static_cast<unsigned char>(text[i])} << (8 * i);
+    hash = (hash ^ word) * kHashFactor;
+    hash ^= hash >> 32;
+    text.remove_prefix(8);
+  }
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * kHashFactor;
+  return hex_digits(hash);
 }
 
 // The longest prefix of at most `bytes` that ends neither inside a UTF-8 character nor inside an escape.
@@ -94,9 +119,20 @@ std::string_view safe_prefix(std::string_view text, std::size_t bytes) {
 }
 
 struct Piece {
-  std::string key;    // escaped, its `=` included
-  std::string value;  // escaped
+  std::string key;         // escaped, its `=` included
+  std::string value;       // escaped, as much of it as a name may show
+  std::string value_hash;  // empty where `value` is whole
 };
+
+Piece make_piece(std::string_view key, std::string_view value) {
+  Piece piece;
+  piece.key = escape(key.substr(0, kEscapedBytes), true);
+  if (key.size() > kEscapedBytes) piece.key += '~' + hash_long_text(key);
+  piece.key += '=';
+  piece.value = escape(value.substr(0, kEscapedBytes), false);
+  if (value.size() > kEscapedBytes) piece.value_hash = hash_long_text(value);
+  return piece;
+}
 
 std::size_t total_size(const std::vector<Piece>& pieces) {
   std::size_t size = kSuffix.size();
@@ -104,27 +140,43 @@ std::size_t total_size(const std::vector<Piece>& pieces) {
   return pieces.empty() ? size : size - kSeparator.size();
 }
 
+// Removes the last pairs down to `count`; `dropped` gets a hash of them and of what it had.
+void drop_down_to(std::vector<Piece>& pieces, std::size_t count, std::string& dropped) {
+  if (pieces.size() <= count) return;
+  std::string all;
+  for (std::size_t i = count; i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    all += piece.key;
+    all += piece.value;
+    all += piece.value_hash;
+    all += kSeparator;
+  }
+  all += dropped;
+  dropped = hash_text(all);
+  pieces.resize(count);
+}
+
 void cut_to_fit(std::vector<Piece>& pieces) {
   constexpr std::size_t kShortestCut = kHashDigits + 1;
+  std::string dropped;
+  drop_down_to(pieces, kMostPieces, dropped);
   while (total_size(pieces) > kLongestRecordName) {
     Piece& longest = *std::max_element(pieces.begin(), pieces.end(),
                                        [](const Piece& a, const Piece& b) { return a.value.size() < b.value.size(); });
     const std::size_t excess = total_size(pieces) - kLongestRecordName;
     if (longest.value.size() <= kShortestCut) break;
     std::string mark(1, '~');
-    mark += hash_text(longest.value);
+    mark += longest.value_hash.empty() ? hash_text(longest.value) : longest.value_hash;
     const std::size_t keep =
         longest.value.size() > excess + mark.size() ? longest.value.size() - excess - mark.size() : 0;
     longest.value = std::string(safe_prefix(longest.value, keep)) + mark;
   }
   // Only very many or very long keys come here: the last pairs give way to a hash of them all.
-  std::string dropped;
   while (total_size(pieces) + (dropped.empty() ? 0 : kSeparator.size() + 5 + kHashDigits) > kLongestRecordName &&
          pieces.size() > 1) {
-    dropped = pieces.back().key + pieces.back().value + std::string(kSeparator) + dropped;
-    pieces.pop_back();
+    drop_down_to(pieces, pieces.size() - 1, dropped);
   }
-  if (!dropped.empty()) pieces.push_back({"more=", hash_text(dropped)});
+  if (!dropped.empty()) pieces.push_back({"more=", dropped, {}});
 }
 
 bool is_integer(std::string_view text) {
@@ -140,9 +192,13 @@ std::string format_record_name(const std::vector<RecordNamePair>& pairs) {
   pieces.reserve(pairs.size());
   std::string text;
   for (const auto& [key, value] : pairs) {
+    if (value.kind() == TagKind::text) {
+      pieces.push_back(make_piece(key, value.text()));
+      continue;
+    }
     text.clear();
     append_python_text(text, value);
-    pieces.push_back({escape(key, true) + "=", escape(text, false)});
+    pieces.push_back(make_piece(key, text));
   }
   if (total_size(pieces) > kLongestRecordName) cut_to_fit(pieces);
 

@@ -5,6 +5,8 @@
 
 #include <unistd.h>
 
+#include <new>
+
 #include "base/fence.h"
 #include "base/log.h"
 
@@ -70,6 +72,15 @@ Dumper& Dumper::global() {
           new Dumper(is_forked_meanwhile ? config_of_forked_child() : config_or_off(), &detail::global_enabled);
       instance.store(made, std::memory_order_release);
     }
+  }
+}
+
+Dumper* detail::global_or_none() {
+  try {
+    return &Dumper::global();
+  } catch (const std::bad_alloc&) {
+    base::log(LogLevel::error, kPart, "there is no memory for the global Dumper; the next call tries again");
+    return nullptr;
   }
 }
 

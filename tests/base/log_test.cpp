@@ -3,14 +3,19 @@
 // Lines: what they look like, where they go, and that nothing a handler does reaches the caller.
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -236,6 +241,66 @@ TEST_F(LogTest, ALineThatGoesPastTheHandlerTakesItsComplaintsAlong) {
   test::expect_all_passed(results);
   EXPECT_THAT(results[0].output, HasSubstr("RANK='not a number' is not a number"));
   EXPECT_THAT(results[0].output, HasSubstr("past it"));
+}
+
+DBG_RANK_BODY(logs_to_a_file_that_may_not_grow) {
+  std::FILE* file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  const int own = ::dup(STDERR_FILENO);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit low{500, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  ::dup2(::fileno(file), STDERR_FILENO);
+  for (int i = 0; i < 20; ++i) log(LogLevel::info, "dbg", "line {} {}", i, std::string(100, 'x'));
+  ::dup2(own, STDERR_FILENO);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  sigset_t pending;
+  ::sigemptyset(&pending);
+  EXPECT_EQ(::sigpending(&pending), 0);
+  EXPECT_EQ(::sigismember(&pending, SIGXFSZ), 0);
+  EXPECT_EQ(::lseek(::fileno(file), 0, SEEK_END), 500);
+  std::fclose(file);
+  log(LogLevel::info, "dbg", "still here");
+}
+
+TEST_F(LogTest, AFileBeyondItsLimitDoesNotEndTheProgram) {
+  const auto results = test::spawn_ranks({.body = "logs_to_a_file_that_may_not_grow"});
+  test::expect_all_passed(results);
+  EXPECT_THAT(results[0].output, HasSubstr("still here"));
+}
+
+DBG_RANK_BODY(logs_to_a_reader_that_sleeps) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const int own = ::dup(STDERR_FILENO);
+  ::dup2(ends[1], STDERR_FILENO);
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 2000; ++i) log(LogLevel::info, "dbg", "line {} {}", i, std::string(200, 'x'));
+  const auto waited = std::chrono::steady_clock::now() - start;
+
+  // It wakes up and reads what is there; then a line gets through again.
+  ASSERT_EQ(::fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
+  std::string read;
+  char some[4096];
+  for (ssize_t size = 0; (size = ::read(ends[0], some, sizeof some)) > 0;) read.append(some, std::size_t(size));
+  log(LogLevel::info, "dbg", "awake");
+  log(LogLevel::info, "dbg", "as before");
+  std::string later;
+  for (ssize_t size = 0; (size = ::read(ends[0], some, sizeof some)) > 0;) later.append(some, std::size_t(size));
+  ::dup2(own, STDERR_FILENO);
+
+  EXPECT_LT(waited, std::chrono::seconds(30)) << "one wait for all lines, not one for each";
+  EXPECT_THAT(read, HasSubstr("] line 0 x"));
+  const auto arrived = std::count(read.begin(), read.end(), '\n');
+  EXPECT_LT(arrived, 2000);
+  EXPECT_THAT(later, HasSubstr(fmt::format("] awake ({} lines before this one are lost", 2000 - arrived)));
+  EXPECT_THAT(later, MatchesRegex("(.|\n)*\\] as before\n"));
+}
+
+TEST_F(LogTest, AReaderThatSleepsDoesNotStopTheProgram) {
+  const auto results = test::spawn_ranks({.body = "logs_to_a_reader_that_sleeps"});
+  test::expect_all_passed(results);
 }
 
 TEST_F(LogTest, ThreadsMayLogWhileTheHandlerChanges) {

@@ -103,6 +103,17 @@ TEST(TensorBlocksTest, AStorageFreedUnderItsTensorIsRefused) {
   EXPECT_NE(why_unreadable(tensor).find("freed"), std::string::npos);
 }
 
+TEST(TensorBlocksTest, PlacesThatNoStorageHasAreUnreadable) {
+  at::Tensor tensor = at::ones({4});
+  const std::vector<std::int64_t> sizes = {5};
+  const std::vector<std::int64_t> strides = {std::int64_t{1} << 62};
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  EXPECT_NE(why_unreadable(tensor), "");
+  tensor = at::ones({4});
+  tensor.unsafeGetTensorImpl()->set_storage_offset(-2);
+  EXPECT_NE(why_unreadable(tensor), "");
+}
+
 TEST(TensorBlocksTest, CoordinatesAreRowMajor) {
   EXPECT_EQ(coordinate_of(0, {2, 3, 4}), (std::vector<std::int64_t>{0, 0, 0}));
   EXPECT_EQ(coordinate_of(23, {2, 3, 4}), (std::vector<std::int64_t>{1, 2, 3}));

@@ -141,6 +141,34 @@ TEST(ArchiveTest, AViewWritesItsElementsOnly) {
   EXPECT_LT(archive_bytes(contiguous_view).size(), 1500u);
 }
 
+TEST(ArchiveTest, WhatIsRepeatedIsWrittenOnce) {
+  const std::string scalar = archive_bytes(at::full({1}, 2.f).expand({1 << 11, 1 << 11}));
+  EXPECT_LT(scalar.size(), 1500u);
+  EXPECT_EQ(entry(scalar, "data/0"), raw(at::full({1}, 2.f)));
+  // In the middle, over elements that lie apart, through a lazy conjugation.
+  const at::Tensor rows = at::arange(12).view({3, 4}).slice(1, 0, 4, 2);
+  EXPECT_EQ(entry(archive_bytes(rows.unsqueeze(1).expand({3, 1000, 2})), "data/0"), raw(rows));
+  const at::Tensor complex = at::complex(at::arange(4).to(at::kFloat), at::ones({4}));
+  EXPECT_EQ(entry(archive_bytes(complex.conj().expand({5, 4})), "data/0"), raw(at::conj_physical(complex)));
+}
+
+TEST(ArchiveTest, ATensorThatIsMetAgainSharesItsBytes) {
+  const at::Tensor large = at::arange(1 << 15);
+  c10::List<at::Tensor> list;
+  for (int i = 0; i < 100; ++i) list.push_back(i % 2 == 0 ? large : large.view_as(large));
+  list.push_back(large.slice(0, 1));  // other elements
+  list.push_back(large.view(at::kDouble));
+  list.push_back(large.view({1 << 14, 2}));
+  const std::string bytes = archive_bytes(list);
+  EXPECT_EQ(reader_of(bytes)->getAllRecords().size(), 3u + 4u);
+  EXPECT_EQ(entry(bytes, "data/0"), raw(large));
+  EXPECT_EQ(entry(bytes, "data/1"), raw(large.slice(0, 1)));
+  const at::Tensor complex = at::complex(at::arange(4).to(at::kFloat), at::ones({4}));
+  const std::string both = archive_bytes(c10::List<at::Tensor>({complex, complex.conj()}));
+  EXPECT_EQ(entry(both, "data/0"), raw(complex));
+  EXPECT_EQ(entry(both, "data/1"), raw(at::conj_physical(complex)));
+}
+
 TEST(ArchiveTest, DenseTensorsAreNotCopied) {
   const at::Tensor large = at::ones({2, 4, 128, 128});
   for (const at::Tensor& tensor : {large, large.contiguous(at::MemoryFormat::ChannelsLast), large.transpose(0, 3),

@@ -236,6 +236,22 @@ TEST(TensorRefusalTest, NamesWhatATensorLacks) {
   EXPECT_EQ(refusal_of(at::ones({2, 2}).to_sparse()), std::nullopt);
 }
 
+TEST(TensorRefusalTest, PlacesThatNoStorageHasAreRefused) {
+  const auto placed = [](std::vector<std::int64_t> sizes, std::vector<std::int64_t> strides, std::int64_t offset) {
+    at::Tensor tensor = at::ones({4});
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+    tensor.unsafeGetTensorImpl()->set_storage_offset(offset);
+    return refusal_of(tensor).value_or("taken");
+  };
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62;
+  EXPECT_THAT(placed({2, 3}, {3, 1}, 0), HasSubstr("holds 16 bytes where its sizes need 24"));
+  // These add or multiply up to a place inside, once they have gone round.
+  EXPECT_THAT(placed({5}, {kLarge}, 0), HasSubstr("lie in no storage"));
+  EXPECT_THAT(placed({3, 3}, {kLarge, kLarge}, 0), HasSubstr("lie in no storage"));
+  EXPECT_THAT(placed({2}, {kLarge}, 0), HasSubstr("lie in no storage"));
+  EXPECT_THAT(placed({2}, {1}, -2), HasSubstr("sizes [2], strides [1], offset -2"));
+}
+
 TEST(TensorRefusalTest, ASparseTensorIsRefusedForItsParts) {
   const at::Tensor values = at::quantize_per_tensor(at::ones({1}), 0.1, 0, at::kQInt8);
   EXPECT_NE(refusal_of(values), std::nullopt);

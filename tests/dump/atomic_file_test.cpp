@@ -3,6 +3,7 @@
 // Facts about files that appear whole or not at all.
 #include "dump/atomic_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -102,6 +103,70 @@ TEST_F(AtomicFileTest, AppearsWholeUnderItsName) {
   EXPECT_THAT(names_in(folder()), ElementsAre("x.pt"));
   EXPECT_EQ(contents_of(temp_ / "x.pt"), "abcdef");
   EXPECT_EQ(file.size_bytes(), 6u);
+}
+
+// What a program without stderr prints, and what dbg's log lines say, would else stand in the middle of a record.
+TEST_F(AtomicFileTest, NoFileTakesTheNumberOfAClosedStream) {
+  std::vector<int> kept;
+  for (int stream = 0; stream <= STDERR_FILENO; ++stream) {
+    kept.push_back(::fcntl(stream, F_DUPFD_CLOEXEC, 100));
+    ::close(stream);
+  }
+  const int made = FileSystem::real().create((folder() + "/made").c_str());
+  const bool is_free = ::fcntl(STDIN_FILENO, F_GETFD) == -1;
+  const int flags = ::fcntl(made, F_GETFD);
+
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit low{STDERR_FILENO + 1, before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &low);
+  const int beyond = FileSystem::real().create((folder() + "/beyond").c_str());
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  for (int stream = 0; stream <= STDERR_FILENO; ++stream) {
+    ::dup2(kept[static_cast<std::size_t>(stream)], stream);
+    ::close(kept[static_cast<std::size_t>(stream)]);
+  }
+  EXPECT_GT(made, STDERR_FILENO);
+  EXPECT_TRUE(is_free);
+  EXPECT_EQ(flags, FD_CLOEXEC);
+  EXPECT_EQ(beyond, -EMFILE);
+  EXPECT_THAT(names_in(folder()), ElementsAre("made")) << "nothing stays of a file that could not be had";
+  EXPECT_EQ(FileSystem::real().close(made), 0);
+}
+
+TEST_F(AtomicFileTest, ALimitThatFallsMeanwhileIsAnErrorAndNoSignal) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  AtomicFile file(folder());
+  const rlimit low{1000, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  const std::string text(5000, 'x');
+  const int error = file.write(text.data(), text.size());
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(error, EFBIG);
+  EXPECT_THROW(file.publish("x.pt"), IoError);
+}
+
+TEST_F(AtomicFileTest, AFaultSaysWhatToDo) {
+  const auto message_for = [&](int error) {
+    FaultyFiles files;
+    files.fail_write = 1;
+    files.error = error;
+    AtomicFile file(folder(), files);
+    file.write("a", 1);
+    try {
+      file.publish("x.pt");
+    } catch (const IoError& fault) {
+      return std::string(fault.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message_for(ENOSPC), HasSubstr("(ENOSPC). Free some space there, or set DUMPER_DIR"));
+  EXPECT_THAT(message_for(EDQUOT), HasSubstr("(EDQUOT). Free some space"));
+  EXPECT_THAT(message_for(EACCES), HasSubstr("(EACCES). Set DUMPER_DIR to a folder where this user may write"));
+  EXPECT_THAT(message_for(EROFS), HasSubstr("(EROFS). Set DUMPER_DIR"));
+  EXPECT_THAT(message_for(EMFILE), HasSubstr("(EMFILE). Raise the number of open files"));
+  EXPECT_THAT(message_for(EIO), testing::EndsWith("(EIO)"));
 }
 
 TEST_F(AtomicFileTest, FilesAndNewFoldersAreTheOwnersOnly) {

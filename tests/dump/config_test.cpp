@@ -254,11 +254,11 @@ TEST(ConfigTest, AcceptsTheDefaults) {
 }
 
 TEST(ConfigTest, WantsExpNameToBeOnePathComponent) {
-  for (const std::string name : {"a/b", "/", "..", ".", "a\nb", "a\x7f"}) {
+  for (const std::string name : {"a/b", "/", "..", ".", "a\nb", "a\x7f", ".dbg_exp_names_0", ".dbgtmp-1"}) {
     EXPECT_THAT(fault_of("exp_name=" + name), HasSubstr("exp_name: got")) << name;
   }
   EXPECT_THAT(fault_of("exp_name=" + std::string(256, 'x')), HasSubstr("longer than 255 bytes"));
-  for (const std::string name : {"run 1", "层", "...", "-x"})
+  for (const std::string name : {"run 1", "层", "...", "-x", "dbg", ".d"})
     EXPECT_EQ(fault_of("exp_name=" + name), "no error") << name;
 }
 

@@ -42,6 +42,17 @@ TEST(ConsoleLineTest, SamplesEveryDtype) {
   EXPECT_THAT(line_of(at::full({1}, -1, at::kLong).view(at::kUInt64)), EndsWith("[18446744073709551615]"));
 }
 
+// torch's stand-ins for zeros have no memory to look at.
+TEST(ConsoleLineTest, TakesTensorsWithoutMemory) {
+  EXPECT_THAT(line_of(at::_efficientzerotensor({3, 2}, at::kFloat)), EndsWith("sample=[0, 0, ...]"));
+  const at::Tensor complex = at::_efficientzerotensor({2}, at::kComplexFloat);
+  EXPECT_THAT(line_of(complex), EndsWith("sample=[0+0j, 0+0j]"));
+  EXPECT_THAT(line_of(complex.conj()), HasSubstr("shape=[2] dtype=complex64"));
+  const at::Tensor taken = at::ones({4});
+  taken.storage().unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
+  EXPECT_THAT(line_of(taken), EndsWith("sample=[no memory]"));
+}
+
 TEST(ConsoleLineTest, TakesEveryShape) {
   EXPECT_THAT(line_of(at::empty({0, 3})), EndsWith("shape=[0, 3] dtype=float32 device=cpu sample=[]"));
   EXPECT_THAT(line_of(at::full({}, 3)), HasSubstr("shape=[] "));

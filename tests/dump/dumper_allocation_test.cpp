@@ -1,24 +1,32 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
-// The fact that a Dumper that is off allocates nothing; counted by this executable's own operator new.
+// The facts that a Dumper that is off allocates nothing, and that one that is on never throws for want of memory: both
+// by this executable's own operator new.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "dbg/dumper.h"
+#include "dump/dumper_fixture.h"
+#include "dump/dumper_impl.h"
 
 namespace {
 
 thread_local std::size_t allocations = 0;
+// How many more this thread may have before there is no memory; negative: any number.
+thread_local long allocations_left = -1;
 
 void* counted(std::size_t size, std::size_t alignment) {
   ++allocations;
+  if (allocations_left == 0) throw std::bad_alloc();
+  if (allocations_left > 0) --allocations_left;
   void* memory = nullptr;
   if (::posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment, size == 0 ? 1 : size) != 0) {
     throw std::bad_alloc();
@@ -110,6 +118,66 @@ TEST(DumperAllocationTest, ContextWhileOffAllocatesLittle) {
   before = allocations;
   for (int i = 0; i < 1000; ++i) dumper.set_ctx({{"phase", "prefill"}, {"not_there", nullptr}});
   EXPECT_EQ(allocations - before, 0u);
+}
+
+class DumperMemoryTest : public test::DumperFixture {
+ protected:
+  // Calls it with memory for 0, 1, 2 ... allocations, until it has what it needs.
+  template <class Call>
+  static void expect_never_throws(const char* what, Call&& call) {
+    for (long given = 0; given < 5000; ++given) {
+      bool has_thrown = false;
+      allocations_left = given;
+      try {
+        call();
+      } catch (...) {
+        has_thrown = true;
+      }
+      const long left = allocations_left;
+      allocations_left = -1;
+      ASSERT_FALSE(has_thrown) << what << " with memory for " << given << " allocations";
+      if (left > 0) return;
+    }
+    FAIL() << what << " never had enough";
+  }
+};
+
+TEST_F(DumperMemoryTest, NothingThatAModelCallsThrowsForWantOfMemory) {
+  Dumper dumper(config({"enable_grad=true", "enable_model_value=true", "enable_model_grad=true"}));
+  dumper.dump("first", at::ones({1}));  // what is made once a process
+  const at::Tensor value = at::ones({3});
+  const at::Tensor leaf = at::ones({3}).requires_grad_();
+  c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
+  dict.insert("a_key_that_is_too_long_for_a_small_string", value);
+  const c10::IValue dict_value = dict;
+  const Model model;
+  const DumpModelOptions model_options;
+  expect_never_throws("dump", [&] { dumper.dump("a_name_that_is_too_long_for_a_small_string", value, {{"i", 1}}); });
+  expect_never_throws("dump of a leaf", [&] { dumper.dump("leaf", leaf); });
+  expect_never_throws("dump_dict", [&] { dumper.dump_dict("dict", dict_value); });
+  expect_never_throws("dump_model", [&] { dumper.dump_model(model, model_options); });
+  expect_never_throws("step", [&] { dumper.step(); });
+  expect_never_throws("set_ctx", [&] { dumper.set_ctx({{"a_key_that_is_too_long_for_a_small_string", 1}}); });
+  expect_never_throws("ContextScope", [&] { const ContextScope scope(dumper, {{"layer_id", 1}, {"phase", "x"}}); });
+  {
+    const ParticipantScope other(std::make_shared<const Participant>(1, 2));
+    expect_never_throws("the first dump of a rank", [&] { dumper.dump("x", value); });
+  }
+  EXPECT_GT(dumper.state().counters.failed, 10u);
+}
+
+TEST_F(DumperMemoryTest, AGradientThatComesWhenThereIsNoMemoryIsLeftOut) {
+  std::atomic<unsigned char> enabled{0};
+  const auto impl = std::make_shared<detail::DumperImpl>(config({"enable_grad=true"}), &enabled, nullptr);
+  detail::GradCapture capture;
+  capture.name = "a_name_that_is_too_long_for_a_small_string";
+  capture.tags.set("layer_id", 1);
+  const at::Tensor grad = at::ones({3});
+  // A rank that the Dumper has not met.
+  capture.participant = std::make_shared<const Participant>(1, 2);
+  expect_never_throws("a gradient", [&] { impl->write_future_grad(capture, grad); });
+  EXPECT_EQ(impl->state().counters.written, 1u);
+  EXPECT_GT(impl->state().counters.failed, 10u);
 }
 
 TEST(DumperAllocationTest, SwitchedOffAgainAllocatesNothing) {

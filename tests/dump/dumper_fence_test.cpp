@@ -65,6 +65,42 @@ TEST_F(DumperFenceTest, ThrowingInterceptorCostsTheGraftAndNotTheRecord) {
   EXPECT_GE(log_.count("peer lost"), 1u);
 }
 
+// An interceptor may dump what it derived; called for that dump too, it would run until the stack ends.
+TEST_F(DumperFenceTest, InterceptorThatDumpsIsNotCalledForItsOwnDump) {
+  Dumper dumper(config());
+  int calls = 0;
+  dumper.set_interceptor([&](const Interception&) {
+    if (++calls < 1000) dumper.dump("derived", at::ones({1}));
+  });
+  for (int i = 0; i < 3; ++i) dumper.dump("x", at::ones({2}));
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(dumper.state().counters.interceptions, 3u);
+  EXPECT_THAT(file_tags("name"), ElementsAre("derived", "x", "derived", "x", "derived", "x"));
+  EXPECT_EQ(log_.count("called from inside the interceptor"), 1u);
+}
+
+TEST_F(DumperFenceTest, PluginThatDumpsIsNotAskedForItsOwnDump) {
+  Dumper dumper(config());
+  struct Dumping : FrameworkPlugin {
+    explicit Dumping(Dumper& given) : dumper(given) {}
+    std::string name() const override { return "dumping"; }
+    ParallelState collect_parallel_info() override {
+      if (++calls < 1000) dumper.dump("inner", at::ones({1}));
+      return ParallelState().set("tp", 1, 2);
+    }
+    Dumper& dumper;
+    int calls = 0;
+  };
+  const auto plugin = std::make_shared<Dumping>(dumper);
+  dumper.add_plugin(plugin);
+  dumper.dump("x", at::ones({2}));
+  EXPECT_EQ(plugin->calls, 1);
+  ASSERT_EQ(paths().size(), 2u);
+  EXPECT_TRUE(test::has_meta(test::read_file(paths().at(0)), "megatron_parallel_info"));
+  EXPECT_FALSE(test::has_meta(test::read_file(paths().at(1)), "megatron_parallel_info"));
+  EXPECT_EQ(log_.count("called from inside a plugin"), 1u);
+}
+
 // ---- Faults ----
 
 TEST_F(DumperFenceTest, ThrowingCallableIsCountedAndTheRunGoesOn) {

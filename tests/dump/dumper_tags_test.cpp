@@ -168,6 +168,24 @@ TEST_F(DumperTagsTest, CallWinsOverContextWithOneWarning) {
   EXPECT_EQ(log_.count("given twice"), 1u);
 }
 
+// Beyond a few dozen tags they are found by an index.
+TEST_F(DumperTagsTest, CallWinsOverContextAmongManyTagsToo) {
+  Dumper dumper(config());
+  const auto capture = dumper.capture_output();
+  for (int i = 0; i < 100; ++i) dumper.set_ctx({{"tag" + std::to_string(i), "context"}});
+  dumper.dump("x", at::ones({2}), {{"first", 0}, {"tag7", "call"}, {"tag99", "call"}, {"step", 5}});
+  const DumpRecord record = capture.records().at("x").at(0);
+  EXPECT_EQ(meta_of(record, "user_step").toInt(), 5);
+  for (int i = 0; i < 100; ++i) {
+    const std::string key = "tag" + std::to_string(i);
+    EXPECT_EQ(meta_of(record, key).toStringRef(), i == 7 || i == 99 ? "call" : "context") << key;
+  }
+  dumper.set_ctx({{"user_step", 1}});  // met after the index was made
+  dumper.dump("y", at::ones({2}), {{"step", 6}});
+  EXPECT_EQ(meta_of(capture.records().at("y").at(0), "user_step").toInt(), 6);
+  EXPECT_EQ(log_.count("given twice"), 1u);
+}
+
 TEST_F(DumperTagsTest, FilterSeesTheCallsTagAndNotTheContexts) {
   Dumper dumper(config({"filter=layer_id == 2"}));
   dumper.set_ctx({{"layer_id", 1}});

@@ -136,6 +136,24 @@ TEST_F(ExpNameBoardTest, AClaimThatIsNoFoldersNameIsIgnored) {
   }
 }
 
+// A FIFO waits for a writer: for ever, and with it the first dump.
+TEST_F(ExpNameBoardTest, WhatIsNoPlainFileOfOursIsNoClaim) {
+  claim("other", 0, "dump_other");
+  const std::filesystem::path board = *std::filesystem::directory_iterator(dir());
+  ASSERT_EQ(::mkfifo((board / "fifo.0").c_str(), 0600), 0);
+  EXPECT_EQ(claim("fifo", 0, "dump_good").exp_name, "dump_good");
+  ASSERT_EQ(::mkfifo((board / "place.0.rank1").c_str(), 0600), 0);
+  EXPECT_EQ(claim("place", 0, "dump_first").exp_name, "dump_first");
+  EXPECT_EQ(claim("place", 1, "dump_second").exp_name, "dump_second") << "rank 1's place is taken by no rank";
+
+  test::write_text(dir() + "/elsewhere", "dump_evil\n");
+  std::filesystem::create_symlink(dir() + "/elsewhere", board / "link.0");
+  EXPECT_EQ(claim("link", 0, "dump_good").exp_name, "dump_good");
+  const std::string whole = test::bytes_of(board / "other.0");
+  test::write_text(board / "huge.0", whole + std::string(1 << 20, ' '));
+  EXPECT_EQ(claim("huge", 0, "dump_good").exp_name, "dump_good");
+}
+
 TEST_F(ExpNameBoardTest, FoldersAndFilesAreTheOwnersOnly) {
   const mode_t before = ::umask(0);
   claim("launch", 0, "dump_a");

@@ -163,5 +163,25 @@ TEST_F(FileSinkTest, ThreadsWriteAtOnce) {
   EXPECT_EQ(test::names_in(folder()).size(), 200u);
 }
 
+// Where a relative folder is, nobody knows then; and a record somewhere else would be lost.
+TEST(FileSinkTest, RelativeFolderWithoutWorkingFolderIsAFaultThatSaysSo) {
+  const test::TempFolder folder;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::create_directory(folder / "gone");
+  std::filesystem::current_path(folder / "gone");
+  std::filesystem::remove(folder / "gone");
+  std::string message;
+  try {
+    FileSink sink("relative", true);
+  } catch (const IoError& error) {
+    message = error.what();
+    EXPECT_EQ(error.code(), ENOENT);
+  }
+  EXPECT_NO_THROW(FileSink((folder / "absolute").string(), true));
+  std::filesystem::current_path(before);
+  EXPECT_THAT(message, testing::HasSubstr("records can't go to 'relative'"));
+  EXPECT_THAT(message, testing::HasSubstr("the working folder was removed. Set DUMPER_DIR to an absolute path"));
+}
+
 }  // namespace
 }  // namespace dbg

@@ -194,6 +194,65 @@ TEST_F(GradHooksTest, LeafUnderAnotherNameEachStepIsRecordedOnceAStep) {
   for (const auto& [name, all] : records) EXPECT_EQ(all.size(), 1u) << name;
 }
 
+// A gradient of step 3 is no gradient of step 0, though the leaf was dumped in that step only.
+TEST_F(GradHooksTest, LeafDumpedInOneStepHasNoGradientsOfLaterSteps) {
+  Dumper dumper(grads({"filter=step == 0", "enable_value=false"}));
+  const auto capture = dumper.capture_output();
+  const at::Tensor leaf = leaf_of(1);
+  for (int step = 0; step < 4; ++step) {
+    dumper.dump("x", leaf);
+    (leaf * (step + 1)).sum().backward();
+    dumper.step();
+  }
+  const auto records = capture.records().at("grad__x");
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(meta_of(records.at(0), "step").toInt(), 0);
+  EXPECT_TRUE(at::equal(records.at(0).value.toTensor(), at::full({3}, 1.0)));
+}
+
+TEST_F(GradHooksTest, StepBeforeBackwardBringsTheGradientOfTheDumpAndNoOther) {
+  Dumper dumper(grads({"filter=step == 0", "enable_value=false"}));
+  const auto capture = dumper.capture_output();
+  const at::Tensor leaf = leaf_of(1);
+  for (int step = 0; step < 4; ++step) {
+    dumper.dump("x", leaf);
+    const at::Tensor loss = (leaf * (step + 1)).sum();
+    dumper.step();
+    loss.backward();
+  }
+  const auto records = capture.records().at("grad__x");
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_TRUE(at::equal(records.at(0).value.toTensor(), at::full({3}, 1.0)));
+}
+
+TEST_F(GradHooksTest, AccumulationWithinOneStepRecordsEachGradient) {
+  Dumper dumper(grads({"enable_value=false"}));
+  const auto capture = dumper.capture_output();
+  const at::Tensor leaf = leaf_of(1);
+  for (int step = 0; step < 2; ++step) {
+    dumper.dump("x", leaf);
+    for (int micro_batch = 0; micro_batch < 3; ++micro_batch) leaf.sum().backward();
+    dumper.step();
+  }
+  const auto records = capture.records().at("grad__x");
+  ASSERT_EQ(records.size(), 6u);
+  EXPECT_EQ(meta_of(records.at(2), "step").toInt(), 0);
+  EXPECT_EQ(meta_of(records.at(3), "step").toInt(), 1);
+}
+
+TEST_F(GradHooksTest, GraphKeptForLaterStepsGivesNoMoreGradientsOfThisOne) {
+  Dumper dumper(grads({"enable_value=false"}));
+  const auto capture = dumper.capture_output();
+  const at::Tensor hidden = leaf_of(1) * 2;
+  dumper.dump("hidden", hidden);
+  const at::Tensor sum = hidden.sum();
+  for (int step = 0; step < 3; ++step) {
+    sum.backward({}, true);
+    dumper.step();
+  }
+  EXPECT_EQ(capture.records().at("grad__hidden").size(), 1u);
+}
+
 TEST_F(GradHooksTest, LeafUnderTwoNamesOrTagsIsRecordedUnderEach) {
   Dumper dumper(grads({"enable_value=false"}));
   const auto capture = dumper.capture_output();

@@ -81,6 +81,29 @@ TEST(RecordNameTest, CutsLongValuesAndKeepsEqualOnesEqual) {
   EXPECT_NE(format_record_name(base_pairs(longer + "y")), first) << "the hash covers what was cut off";
 }
 
+// What is escaped is bounded; the hash covers all the same.
+TEST(RecordNameTest, VeryLongTextsDifferByTheirLastByte) {
+  std::string value(5000000, 'v');
+  const std::string name = format_record_name(base_pairs(value));
+  EXPECT_LE(name.size(), kLongestRecordName);
+  EXPECT_TRUE(parse_record_name(name));
+  EXPECT_EQ(format_record_name(base_pairs(value)), name);
+  value.back() = 'w';
+  EXPECT_NE(format_record_name(base_pairs(value)), name);
+
+  const auto named_by = [](const std::string& key, const std::string& last) {
+    std::vector<RecordNamePair> pairs = base_pairs("x");
+    for (int i = 0; i < 1000; ++i) pairs.emplace_back("tag", "value");
+    pairs.emplace_back(key, last);
+    return format_record_name(pairs);
+  };
+  const std::string key(5000, 'k');
+  EXPECT_LE(named_by(key, "1").size(), kLongestRecordName);
+  EXPECT_NE(named_by(key, "1"), named_by(key, "2")) << "the last of very many pairs counts";
+  EXPECT_NE(named_by(key, "1"), named_by(key.substr(1) + "l", "1"));
+  EXPECT_NE(named_by(key, std::string(5000, 'a')), named_by(key, std::string(4999, 'a') + "b"));
+}
+
 TEST(RecordNameTest, CutsBetweenCharactersAndEscapes) {
   std::string text;
   for (int i = 0; i < 200; ++i) text += "\xE6\xBC\xA2/";

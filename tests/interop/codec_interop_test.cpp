@@ -230,6 +230,15 @@ void CodecInteropTest::add_special_views() {
       tensor_of(patterned({2, 3, 4, 5}, at::kFloat).contiguous(at::MemoryFormat::ChannelsLast), "float32"));
   add("many-dims", patterned({1, 2, 1, 2, 1, 2, 1, 2, 1, 2}, at::kShort),
       tensor_of(patterned({1, 2, 1, 2, 1, 2, 1, 2, 1, 2}, at::kShort), "int16"));
+  // Repeated elements, and a tensor met again: as torch.save has it.
+  json repeated = tensor_of(values.view({4, 1}).expand({4, 1000}), "float32");
+  repeated["stride"] = {1, 0};
+  repeated["storage_bytes"] = 16;
+  add("repeated", values.view({4, 1}).expand({4, 1000}), repeated);
+  const json once = tensor_of(values, "float32");
+  json again = sequence("list", {once, once, once});
+  again["storages"] = 1;
+  add("met-again", c10::List<at::Tensor>({values, values, values.view({4})}), again);
   // Larger than the pieces that the checksum is taken in.
   add("large", at::arange(1 << 18), tensor_of(at::arange(1 << 18), "int64"));
   add("view-of-million", at::arange(1000000).slice(0, 10, 13), tensor_of(at::arange(10, 13), "int64"));

@@ -41,7 +41,9 @@ def check_tensor(got, want):
     assert list(got.shape) == want["shape"], got.shape
     if "stride" in want:
         assert list(got.stride()) == want["stride"], (got.stride(), want["stride"])
-    assert got.untyped_storage().nbytes() == got.numel() * got.element_size(), "the storage holds more than the tensor"
+    storage_bytes, all_bytes = got.untyped_storage().nbytes(), got.numel() * got.element_size()
+    assert storage_bytes <= all_bytes, "the storage holds more than the tensor"
+    assert storage_bytes == want.get("storage_bytes", storage_bytes), storage_bytes
     assert tensor_bytes(got).hex() == want["hex"]
 
 
@@ -78,6 +80,8 @@ def check(got, want):
         assert type(got).__name__ == kind and len(got) == len(want["items"]), (type(got), len(got))
         for g, w in zip(got, want["items"]):
             check(g, w)
+        if "storages" in want:
+            assert len({g.untyped_storage().data_ptr() for g in got}) == want["storages"]
     elif kind == "dict":
         assert type(got) is dict and len(got) == len(want["items"])
         for (key, value), (want_key, want_value) in zip(got.items(), want["items"]):
