@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/no_cancellation.h"
 #include "dbg/error.h"
 #include "dump/capture_sink.h"
 #include "dump/dumper_impl.h"
@@ -141,9 +140,8 @@ ContextScope::ContextScope(Dumper& dumper, TagList tags) {
 
 ContextScope::~ContextScope() {
   if (!is_entered_) return;
-  const base::NoCancellation until_restored;
-  try {
-    if (state().generation == fork_generation()) state().participant->leave_context(state().change);
+  try {  // nothing in it is a cancellation point
+    if (state().generation == fork_generation()) state().participant->leave_context(std::move(state().change));
   } catch (...) {
     base::log(LogLevel::error, "Dumper", "a ContextScope could not restore the outer context: out of memory");
   }

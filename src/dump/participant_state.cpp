@@ -7,12 +7,6 @@
 #include <utility>
 
 namespace dbg {
-namespace {
-
-std::uint64_t next_dumper_id() {
-  static std::atomic<std::uint64_t> last{0};
-  return last.fetch_add(1, std::memory_order_relaxed) + 1;
-}
 
 // A thread serves few participants; the list is short and searched from the front.
 struct ThreadContext {
@@ -22,6 +16,13 @@ struct ThreadContext {
   std::uint64_t epoch;
   ThreadTags tags;
 };
+
+namespace {
+
+std::uint64_t next_dumper_id() {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
 
 // The last answer of ParticipantStates: most threads serve one participant and one Dumper. Weak, so that it keeps
 // nothing alive; ids are never used twice.
@@ -48,7 +49,7 @@ ThreadMemory* memory_of_thread() noexcept {
   return memory_is_gone ? nullptr : &thread_memory;
 }
 
-ThreadContext* find_thread_context(std::uint64_t dumper_id, std::uint64_t participant_id) {
+ThreadContext* find_thread_context(std::uint64_t dumper_id, std::uint64_t participant_id) noexcept {
   ThreadMemory* const memory = memory_of_thread();
   if (memory == nullptr) return nullptr;
   for (ThreadContext& context : memory->contexts) {
@@ -168,23 +169,38 @@ void ParticipantState::set_context(TagList tags) {
 ContextChange ParticipantState::enter_context(TagList tags) {
   ContextChange change;
   change.epoch = epoch_.load(std::memory_order_acquire);
-  change.outer = thread_context();
-  change.inner = merge(change.outer.tags, tags);
   change.keys.reserve(tags.size());
   for (const TagRef& tag : tags) change.keys.emplace_back(tag.key);
-  if (change.inner != change.outer.tags) store_context({change.inner, change.outer.set});
+  // In place where the thread has a context: a scope a layer should not move snapshots to and fro.
+  if (ThreadContext* const mine = own_context(change.epoch)) {
+    change.inner = merge(mine->tags.tags, tags);
+    change.outer = {std::exchange(mine->tags.tags, change.inner), mine->tags.set};
+    return change;
+  }
+  change.outer = thread_context();
+  change.inner = merge(change.outer.tags, tags);
+  store_context({change.inner, change.outer.set});
   return change;
 }
 
-void ParticipantState::leave_context(const ContextChange& change) {
+void ParticipantState::leave_context(ContextChange change) {
   if (epoch_.load(std::memory_order_acquire) != change.epoch) return;
-  const ThreadTags now = thread_context();
-  ThreadTags restored = change.outer;
-  if (now.tags != change.inner || now.set != change.outer.set) {
-    restored = {restore(now.tags, change.outer.tags, change.keys), restore(now.set, change.outer.set, change.keys)};
-    if (restored.set != now.set) share_context(restored.set);
+  ThreadContext* const mine = own_context(change.epoch);
+  if (mine != nullptr && mine->tags.tags == change.inner && mine->tags.set == change.outer.set) {
+    mine->tags.tags = std::move(change.outer.tags);
+    return;
   }
+  const ThreadTags now = thread_context();
+  ThreadTags restored{restore(now.tags, change.outer.tags, change.keys),
+                      restore(now.set, change.outer.set, change.keys)};
+  if (restored.set != now.set) share_context(restored.set);
   store_context(std::move(restored));
+}
+
+// The calling thread's, where it has one of this epoch.
+ThreadContext* ParticipantState::own_context(std::uint64_t epoch) const noexcept {
+  ThreadContext* const mine = find_thread_context(dumper_id_, participant_id_);
+  return mine != nullptr && mine->epoch == epoch ? mine : nullptr;
 }
 
 // Gives new threads what this one set, when it was the first to set anything.

@@ -32,6 +32,8 @@ struct ContextChange {
   std::vector<std::string> keys;
 };
 
+struct ThreadContext;
+
 /// One participant's counters in one Dumper. Threads: safe to use from any thread.
 class ParticipantState {
  public:
@@ -50,7 +52,7 @@ class ParticipantState {
   ContextChange enter_context(TagList tags);
   /// Gives the keys of the change back what they were before, in the place they had; other keys stay. Does nothing when
   /// there was a reset since.
-  void leave_context(const ContextChange& change);
+  void leave_context(ContextChange change);
 
   /// Back to the start: step, dump index, every thread's context, the clean-up's flag.
   void reset();
@@ -65,6 +67,7 @@ class ParticipantState {
 
  private:
   ThreadTags thread_context();
+  ThreadContext* own_context(std::uint64_t epoch) const noexcept;
   void store_context(ThreadTags fresh);
   void share_context(const std::shared_ptr<const Tags>& set);
 
