@@ -11,6 +11,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -264,9 +265,13 @@ c10::IValue value_of(const ByteSource& source, PickledValue&& read) {
 }
 
 c10::IValue read_source(const ByteSource& source, const ReadLimits& limits, std::vector<Refusal>* refusals) {
-  ReadBudget budget(limits, source.size());
-  Session session{limits, budget, refusals};
-  return value_of(source, read_archive(source, session));
+  try {
+    ReadBudget budget(limits, source.size());
+    Session session{limits, budget, refusals};
+    return value_of(source, read_archive(source, session));
+  } catch (const std::bad_alloc&) {
+    source.fail(0, "no memory for what it holds");
+  }
 }
 
 }  // namespace

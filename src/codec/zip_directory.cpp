@@ -109,8 +109,10 @@ ZipDirectory::ZipDirectory(const ByteSource& source, std::size_t max_entries) : 
                                         end.records_bytes, end.records_offset));
   }
   if (end.entries > max_entries || end.entries > end.records_bytes / record_bytes) {
-    source.fail(end.offset, fmt::format("{} zip entries, where {} bytes or the limit of {} allow fewer", end.entries,
-                                        end.records_bytes, max_entries));
+    source.fail(end.offset,
+                fmt::format("{} zip entries, where {} bytes or the limit of {} allow fewer; if the file is no "
+                            "attack, read it with a larger ReadLimits::max_items",
+                            end.entries, end.records_bytes, max_entries));
   }
   // A record may carry 3 x 64 KiB of names, extras and comments; ours need far less.
   constexpr std::uint64_t max_bytes_per_entry = 4096;

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <string>
 #include <tuple>
@@ -15,7 +17,9 @@
 #include "codec/dict_guard.h"
 #include "codec/pickle_bytes_maker.h"
 #include "codec/pickle_reading.h"
+#include "dbg/error.h"
 #include "support/memory_limit.h"
+#include "support/temp_folder.h"
 
 namespace {
 
@@ -162,6 +166,17 @@ TEST(ReadBudgetTest, AnErrorNamesLimitPlaceAndWayOut) {
               HasSubstr("[0]: a tensor of 13 bytes is above the limit of 12; if the file is no attack"));
   EXPECT_THAT(error_of(whole(list(tensor_v2(loaded, 0, "K\x0c", "K\x01", dict(text("neg") + "\x88")))), limits),
               HasSubstr("[0]: a conjugate or negative view of a storage of 12 bytes is above the limit (0 left of 12"));
+}
+
+TEST(ReadBudgetTest, WithoutMemoryForThePickleItIsAnIoError) {
+  if (!dbg::test::kMemoryLimitWorks) GTEST_SKIP() << "a sanitizer ends the process where an allocation fails";
+  const dbg::test::TempFolder folder;
+  const std::string path = (folder / "hollow.pt").string();
+  std::ofstream(path, std::ios::binary) << "\x80\x02X" << little_endian(1000 << 20, 4);
+  std::filesystem::resize_file(path, std::uint64_t{1} << 30);
+  const MemoryLimit limit(std::size_t{256} << 20);
+  EXPECT_THAT([&] { dbg::codec::read_archive_file(path); },
+              testing::ThrowsMessage<dbg::IoError>(HasSubstr("hollow.pt', byte 0: no memory for what it holds")));
 }
 
 TEST(ReadBudgetTest, StreamsInStreamsAreBounded) {
