@@ -5,8 +5,8 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 #include <c10/util/DimVector.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <bit>
