@@ -37,6 +37,7 @@ declare -A words=([filter_fuzz]=filter [pickle_reader_fuzz]=pickle [record_reade
 
 # -O0 would be truer to the line and five times slower; no sanitizer, which would count as code.
 flags='-O1 -g1 -DNDEBUG'
+export LLVM_PROFILE_FILE=$PWD/$build/unused.profraw  # of the programs that cmake tries the compiler with
 cmake --preset fuzz -B "$build" -DDBG_SANITIZE= "-DCMAKE_CXX_FLAGS=-fprofile-instr-generate -fcoverage-mapping" \
   "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=$flags" "$@" >"build/configure-coverage.log" 2>&1 ||
   { cat build/configure-coverage.log; exit 1; }
