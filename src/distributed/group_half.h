@@ -48,13 +48,13 @@ class BrokenState {
 /// A process group as the operations see it: the device half or the cpu half of a GroupCoordinator, or an adopted one.
 ///
 /// Who makes it fills the fields once, before the first call; they do not change then.
-/// Threads: what changes (`broken`, `sequence`) is safe to use from any thread. The order of collectives is the
+/// Threads: what changes (`broken` and the counts) is safe to use from any thread. The order of collectives is the
 /// caller's to keep: each rank makes the same calls in the same order.
 struct GroupHalf {
-  c10::intrusive_ptr<c10d::Backend> backend;
-  std::string name;        ///< unique: `tp@0_1.g0`
-  std::string label;       ///< `tp:cpu`
-  std::vector<int> ranks;  ///< global ranks; the position is the rank in the group
+  c10::intrusive_ptr<c10d::Backend> backend;  ///< null once the group is closed
+  std::string name;                           ///< unique: `tp@0_1.g0`
+  std::string label;                          ///< `tp:cpu`
+  std::vector<int> ranks;                     ///< global ranks; the position is the rank in the group
   int rank_in_group = 0;
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of one operation
   pid_t owner_pid = ::getpid();
@@ -66,6 +66,7 @@ struct GroupHalf {
 
   BrokenState broken;
   std::atomic<std::uint64_t> sequence{0};  ///< operations begun
+  std::atomic<std::uint64_t> barriers{0};  ///< monitored barriers begun
 
   GroupHalf() = default;
   GroupHalf(const GroupHalf&) = delete;
