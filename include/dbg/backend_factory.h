@@ -38,6 +38,13 @@ struct BackendRequest {
 /// Makes a backend. Called on each member's thread while it creates the group; what it throws comes out of `create`.
 using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)>;
 
+class BackendRegistration;
+
+/// Makes `name` usable as `GroupOptions::device_backend` and `cpu_backend`.
+/// Threads: safe to call from any thread.
+/// Throws: ConfigError when the name is empty, taken, or one of `auto`, `gloo`, `nccl`.
+DBG_API BackendRegistration register_backend(const std::string& name, BackendFactory factory);
+
 /// Takes a factory away when it is removed or destroyed; groups that were made live on.
 /// Threads: one thread at a time.
 class DBG_API BackendRegistration {
@@ -57,10 +64,5 @@ class DBG_API BackendRegistration {
   explicit BackendRegistration(std::string name);
   std::string name_;  // empty: removed
 };
-
-/// Makes `name` usable as `GroupOptions::device_backend` and `cpu_backend`.
-/// Threads: safe to call from any thread.
-/// Throws: ConfigError when the name is empty, taken, or one of `auto`, `gloo`, `nccl`.
-DBG_API BackendRegistration register_backend(const std::string& name, BackendFactory factory);
 
 }  // namespace dbg

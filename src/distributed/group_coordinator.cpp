@@ -31,19 +31,28 @@ void leak_in_forked_child(OwnedHalf& half) noexcept {
   static_cast<void>(half.group.release());
   for (auto& keys : half.keys) static_cast<void>(keys.release());
   static_cast<void>(half.state.store.release());
+  static_cast<void>(half.notes.release());
 }
 
-// Best effort: whoever leaves first would otherwise cut off those that are still inside their last operation.
+// Best effort: whoever leaves first would otherwise cut off those that are still inside their last operation. By the
+// store and not by a collective: members that do not close yet would take that for their own next one, and gloo ends
+// the process when the sizes of two do not fit.
 void wait_for_others(OwnedHalf& half, std::chrono::milliseconds bound) {
-  if (bound <= std::chrono::milliseconds::zero() || half.state.size() == 1 || half.state.broken.is_set()) return;
-  c10d::BarrierOptions options;
-  options.timeout = bound;
-  const auto cause = base::run_fenced([&] { half.state.backend->barrier(options)->wait(bound); });
-  if (cause) {
-    half.state.broken.set("closed while others were not");
-    base::log(LogLevel::debug, kPart, "{}: the other members did not close within {} ms: {}", half.state.name,
-              bound.count(), *cause);
-  }
+  if (bound <= std::chrono::milliseconds::zero() || half.state.size() == 1 || !half.notes) return;
+  if (half.state.broken.is_set()) return;
+  const auto cause = base::run_fenced([&] {
+    const auto deadline = std::chrono::steady_clock::now() + bound;
+    distributed::PollPause pause;
+    half.notes->add("closing", 1);
+    do {
+      // Whoever saw all of them deletes it.
+      const auto count = half.notes->peek("closing");
+      if (!count || std::stoi(*count) >= half.state.size()) return;
+    } while (pause.wait(deadline));
+    base::log(LogLevel::debug, kPart, "{}: the other members did not close within {} ms", half.state.name,
+              bound.count());
+  });
+  if (cause) base::log(LogLevel::debug, kPart, "{}: closed without the store: {}", half.state.name, *cause);
 }
 
 }  // namespace

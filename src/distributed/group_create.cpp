@@ -121,6 +121,7 @@ std::shared_ptr<OwnedHalf> build_half(const BuildPlan& plan, const std::string& 
   const auto keys = c10::make_intrusive<TrackedStore>(impl.world->store(), prefix);
   const auto notes = c10::make_intrusive<TrackedStore>(impl.world->store(), prefix + "/notes");
   owned->keys = {keys, notes};
+  owned->notes = notes;
   state.store = notes;
 
   BackendRequest request;

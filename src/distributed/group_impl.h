@@ -25,6 +25,7 @@ struct OwnedHalf {
   bool is_adopted = false;
   bool has_label = true;
   std::string registered_name;                         ///< in torch's registry; empty: not there
+  c10::intrusive_ptr<TrackedStore> notes;              ///< what `state.store` is; null where peers know no notes
   std::vector<c10::intrusive_ptr<TrackedStore>> keys;  ///< whose written keys are deleted at the end
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   GroupHalf state;  ///< what operations get

@@ -122,10 +122,10 @@ std::optional<HandshakeMail> HandshakeMail::from_json(std::string_view text) {
   return read_json(text, [](const json& value) {
     HandshakeMail mail;
     value.at("prepare").get_to(mail.prepare);
-    mail.kind = value.at("kind") == static_cast<int>(CommErrorKind::handshake_mismatch)
-                    ? CommErrorKind::handshake_mismatch
-                : value.at("kind") == static_cast<int>(CommErrorKind::peer_lost) ? CommErrorKind::peer_lost
-                                                                                 : CommErrorKind::peer_missing;
+    const int kind = value.at("kind").get<int>();
+    for (const CommErrorKind known : {CommErrorKind::handshake_mismatch, CommErrorKind::peer_lost}) {
+      if (kind == static_cast<int>(known)) mail.kind = known;
+    }
     value.at("peers").get_to(mail.peers);
     value.at("cause").get_to(mail.cause);
     return mail;
