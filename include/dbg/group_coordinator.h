@@ -3,15 +3,20 @@
 // A logical group of ranks (tp, pp, moe_ep ...) as a pair of process groups, device and cpu, that carry its name.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dbg/export.h"
 #include "dbg/label_report.h"
+#include "dbg/reduce_op.h"
 #include "dbg/world.h"
 
 namespace c10d {
@@ -62,6 +67,11 @@ struct PythonGroup {
   Kind kind = Kind::world;
   std::string name = {};        ///< of a subgroup or a custom group
   std::vector<int> ranks = {};  ///< global ranks of the members, in order. Empty: all of the world
+};
+
+/// How one operation is run.
+struct OperationOptions {
+  std::chrono::milliseconds timeout{0};  ///< 0: the group's
 };
 
 /// One logical group and this rank's place in it.
@@ -139,10 +149,39 @@ class DBG_API GroupCoordinator {
   /// `gloo`, `nccl`, or a registered name.
   std::string device_backend() const;
 
+  // Operations. Ranks in arguments are ranks within the group.
+  //
+  // Collective: every member calls them in the same order, with tensors of the same shape and dtype (`check` compares
+  // that; bare gloo ends the process on unlike sizes). Tensors may have any strides. Tensors go over the device half,
+  // CPU tensors over the cpu half where the device half is NCCL; barriers and objects over the cpu half. Throws:
+  // ConfigError for arguments that no group could serve; CommError within the timeout and a second. After a timeout or
+  // a lost peer the group is broken and says so. LogicError after close().
+
+  /// Replaces `tensor` by the reduction of all members' tensors.
+  void all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum, const OperationOptions& options = {});
+  /// The members' tensors joined along `dim`, in the group's order.
+  at::Tensor all_gather(const at::Tensor& tensor, std::int64_t dim = -1, const OperationOptions& options = {});
+  std::vector<at::Tensor> all_gather_list(const at::Tensor& tensor, const OperationOptions& options = {});
+  /// Reduces all members' tensors and gives each member its part along `dim`.
+  at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum, std::int64_t dim = 0,
+                            const OperationOptions& options = {});
+  /// As all_gather, on one member; the others get an undefined tensor.
+  at::Tensor gather(const at::Tensor& tensor, int dst = 0, std::int64_t dim = -1, const OperationOptions& options = {});
+  /// Replaces `tensor` by that of one member.
+  void broadcast(const at::Tensor& tensor, int src = 0, const OperationOptions& options = {});
+  /// Returns when every member has called it.
+  void barrier(const OperationOptions& options = {});
+  /// The same, and names who does not come to all that did: CommError (peer_missing).
+  void monitored_barrier(const OperationOptions& options = {});
+
   /// One line: name, ranks, backends, state.
   std::string describe() const;
   /// What tools see of the label, channel by channel.
   LabelReport label_report() const;
+
+  /// Writes all groups of this process into the trace of the torch profiler that runs now, as torch.profiler does in
+  /// Python (`distributedInfo`). Call it between the profiler's start and its end; else torch logs a warning.
+  static void annotate_trace();
 
   /// Waits for the other members' close (at most `bound`, best effort), then ends what this object made, and deletes
   /// its keys. Further calls do nothing. What is adopted lives on. Never throws. The destructor does the same with a

@@ -14,6 +14,7 @@
 #include "distributed/group_builder.h"
 #include "distributed/labels.h"
 #include "distributed/rendezvous.h"
+#include "distributed/trace_info.h"
 
 namespace dbg {
 
@@ -81,6 +82,7 @@ std::shared_ptr<OwnedHalf> adopt_half(const GroupCoordinator::Impl& impl, const 
     owned->state.name = *fresh_name;
   }
   distributed::label_group(*group, fresh_name, owned->state.label);
+  owned->listing = distributed::list_in_traces(owned->state, owned->kind);
   return owned;
 }
 

@@ -69,6 +69,7 @@ std::string register_group(const std::string& name, int rank, const c10::intrusi
 }
 
 void release_half(OwnedHalf& half, std::chrono::milliseconds bound) noexcept {
+  half.listing.reset();
   // The registry may hold the group; it is asked to let go first.
   if (!half.registered_name.empty()) {
     static_cast<void>(base::run_fenced([&] { c10d::unregister_process_group(half.registered_name); }));

@@ -14,6 +14,7 @@
 #include "distributed/labels.h"
 #include "distributed/network_interfaces.h"
 #include "distributed/rendezvous.h"
+#include "distributed/trace_info.h"
 
 namespace dbg {
 
@@ -111,13 +112,16 @@ std::shared_ptr<OwnedHalf> build_half(const BuildPlan& plan, const std::string& 
   owned->kind = kind;
   owned->has_label = plan.options.with_labels;
   GroupHalf& state = owned->state;
-  state.label = label_of(impl.name, half);
-  state.name = unique_group_name(state.label, impl.ranks, plan.generation);
+  const std::string label = label_of(impl.name, half);
+  const std::string name = unique_group_name(label, impl.ranks, plan.generation);
+  // Traces show both; without labels the name says no more than which ranks.
+  state.label = owned->has_label ? label : "";
+  state.name = owned->has_label ? name : unique_group_name("", impl.ranks, plan.generation);
   state.ranks = impl.ranks;
   state.rank_in_group = impl.rank_in_group;
   state.timeout = impl.timeout;
 
-  const std::string prefix = impl.world->key_prefix() + '/' + state.name;
+  const std::string prefix = impl.world->key_prefix() + '/' + name;
   const auto keys = c10::make_intrusive<TrackedStore>(impl.world->store(), prefix);
   const auto notes = c10::make_intrusive<TrackedStore>(impl.world->store(), prefix + "/notes");
   owned->keys = {keys, notes};
@@ -143,7 +147,8 @@ std::shared_ptr<OwnedHalf> build_half(const BuildPlan& plan, const std::string& 
     MadeHalf made = make_half(kind, request, impl.timeout, plan.options.check, plan.options.with_labels);
     owned->group = std::move(made.group);
     state.backend = std::move(made.backend);
-    owned->registered_name = register_group(state.name, impl.global_rank(), owned->group);
+    owned->registered_name = register_group(name, impl.global_rank(), owned->group);
+    if (owned->has_label) owned->listing = list_in_traces(state, kind);
   } catch (const Error&) {
     keys->delete_written_keys();
     throw;

@@ -27,6 +27,7 @@ struct OwnedHalf {
   std::string registered_name;                         ///< in torch's registry; empty: not there
   c10::intrusive_ptr<TrackedStore> notes;              ///< what `state.store` is; null where peers know no notes
   std::vector<c10::intrusive_ptr<TrackedStore>> keys;  ///< whose written keys are deleted at the end
+  std::shared_ptr<void> listing;                       ///< in the traces of torch's profiler
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   GroupHalf state;  ///< what operations get
 };

@@ -11,6 +11,7 @@
 #include "distributed/backends.h"
 #include "distributed/group_builder.h"
 #include "distributed/labels.h"
+#include "distributed/trace_info.h"
 
 namespace dbg {
 
@@ -83,10 +84,11 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   request.timeout = impl->timeout;
   try {
     distributed::MadeHalf made = distributed::make_half("gloo", request, impl->timeout, options.check,
-                                                        options.with_labels, "wrapper:" + names.group);
+                                                        options.with_labels, "pg_wrapper:" + names.group);
     half->group = std::move(made.group);
     half->state.backend = std::move(made.backend);
     half->registered_name = distributed::register_group(names.group, impl->global_rank(), half->group);
+    if (half->has_label) half->listing = distributed::list_in_traces(half->state, half->kind);
   } catch (const Error&) {
     keys->delete_written_keys();
     throw;

@@ -31,7 +31,7 @@ class Reading {
 
  private:
   void add(std::string channel, std::string shows, std::string note) {
-    const bool carries = !shows.empty() && shows.find(half_.state.label) != std::string::npos;
+    const bool carries = !half_.state.label.empty() && shows.find(half_.state.label) != std::string::npos;
     report_.channels.push_back({half_.half, std::move(channel), std::move(shows), carries, std::move(note)});
   }
 
