@@ -3,8 +3,6 @@
 // A list of the process's groups, and its text for torch's profiler.
 #include "distributed/trace_info.h"
 
-#include <torch/csrc/profiler/kineto_shim.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -13,6 +11,11 @@
 
 #include "dbg/error.h"
 #include "dbg/group_coordinator.h"
+
+// Exported by libtorch; the header that declares it wants those of Kineto on the include path.
+namespace torch::autograd::profiler {
+void addMetadataJson(const std::string& key, const std::string& value);
+}  // namespace torch::autograd::profiler
 
 namespace dbg {
 namespace distributed {
