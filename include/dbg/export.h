@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
-// How declarations meet the compiler: what stays visible of libdbg.a in a shared object, and what becomes part of its caller.
+// How declarations meet the compiler: what stays visible of libdbg.a in a shared object, and what becomes part of its
+// caller.
 #pragma once
 
 /// Put before a class or function that a user's code calls. All else is compiled hidden.

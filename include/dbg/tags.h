@@ -103,20 +103,28 @@ struct TagRef {
 using TagList = std::initializer_list<TagRef>;
 
 namespace detail {
-/// Calls `use` with a list equal to `tags`, made here. Behind a check, it keeps the caller's own list out of memory: the
-/// compiler sees that only values are taken from it, and writes none of them before the check (g++ and clang leave a
-/// list whose address goes to a function where it was built). Longer lists are passed on, and are built by the caller.
+/// Calls `use` with a list equal to `tags`, made here. Behind a check, it keeps the caller's own list out of memory:
+/// the compiler sees that only values are taken from it, and writes none of them before the check (g++ and clang leave
+/// a list whose address goes to a function where it was built). Longer lists are passed on, and are built by the
+/// caller.
 template <class Use>
 DBG_ALWAYS_INLINE void with_tags_made_here(TagList tags, const Use& use) {
   const TagRef* const tag = tags.begin();
   switch (tags.size()) {
-    case 1: return use({tag[0]});
-    case 2: return use({tag[0], tag[1]});
-    case 3: return use({tag[0], tag[1], tag[2]});
-    case 4: return use({tag[0], tag[1], tag[2], tag[3]});
-    case 5: return use({tag[0], tag[1], tag[2], tag[3], tag[4]});
-    case 6: return use({tag[0], tag[1], tag[2], tag[3], tag[4], tag[5]});
-    default: return use(tags);
+    case 1:
+      return use({tag[0]});
+    case 2:
+      return use({tag[0], tag[1]});
+    case 3:
+      return use({tag[0], tag[1], tag[2]});
+    case 4:
+      return use({tag[0], tag[1], tag[2], tag[3]});
+    case 5:
+      return use({tag[0], tag[1], tag[2], tag[3], tag[4]});
+    case 6:
+      return use({tag[0], tag[1], tag[2], tag[3], tag[4], tag[5]});
+    default:
+      return use(tags);
   }
 }
 }  // namespace detail

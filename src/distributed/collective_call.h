@@ -80,6 +80,7 @@ class CollectiveCall {
   std::chrono::milliseconds timeout_;
   std::uint64_t sequence_;
   AbortSignal* abort_;
+  int peer_ = -1;
   bool is_gloo_;
   bool records_itself_;
 };
