@@ -99,9 +99,9 @@ std::unique_ptr<GroupHalf> meet_python(const std::string& path, int rank) {
   return half;
 }
 
-class GroupInteropTest : public testing::TestWithParam<int> {};
+class ObjectsInteropTest : public testing::TestWithParam<int> {};
 
-TEST_P(GroupInteropTest, AllOperationsAgree) {
+TEST_P(ObjectsInteropTest, AllOperationsAgree) {
   const int rank = GetParam();
   const int other = 1 - rank;
   const test::TempFolder folder;
@@ -109,7 +109,7 @@ TEST_P(GroupInteropTest, AllOperationsAgree) {
   const char* python = std::getenv("DBG_TEST_PYTHON");
   const char* source_dir = std::getenv("DBG_TEST_SOURCE_DIR");
   const std::string command =
-      fmt::format("DBG_TEST_CPP_RANK={} '{}' '{}/tests/interop/group_peer.py' '{}' {} 2 2>&1", rank,
+      fmt::format("DBG_TEST_CPP_RANK={} '{}' '{}/tests/interop/objects_peer.py' '{}' {} 2 2>&1", rank,
                   python != nullptr ? python : "python3", source_dir != nullptr ? source_dir : ".", path, other);
   FILE* peer = ::popen(command.c_str(), "r");
   ASSERT_NE(peer, nullptr);
@@ -178,7 +178,7 @@ TEST_P(GroupInteropTest, AllOperationsAgree) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << output;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, GroupInteropTest, testing::Values(0, 1),
+INSTANTIATE_TEST_SUITE_P(Ranks, ObjectsInteropTest, testing::Values(0, 1),
                          [](const testing::TestParamInfo<int>& info) { return fmt::format("dbg_is_{}", info.param); });
 
 }  // namespace

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of torch.distributed that meets dbg's in one gloo group.
 
-    python group_peer.py STORE_FILE RANK WORLD_SIZE
+    python objects_peer.py STORE_FILE RANK WORLD_SIZE
 
-Does, in this order, what group_interop_test.cpp does on its side, checks what arrives, and exits with 0 when all of it
+Does, in this order, what objects_interop_test.cpp does on its side, checks what arrives, and exits with 0 when all of it
 was right.
 """
 
