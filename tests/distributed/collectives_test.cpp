@@ -26,7 +26,7 @@ const std::vector<at::ScalarType> kCarried{
 at::Tensor brought(int rank, at::ScalarType dtype = at::kFloat, std::vector<std::int64_t> sizes = {2, 4}) {
   std::int64_t numel = 1;
   for (const std::int64_t size : sizes) numel *= size;
-  return (at::arange(numel, at::kFloat) % 3 + rank + 1).reshape(sizes).to(dtype);
+  return (at::remainder(at::arange(numel, at::kFloat), 3) + rank + 1).reshape(sizes).to(dtype);
 }
 
 void expect_same(const at::Tensor& got, const at::Tensor& wanted) {

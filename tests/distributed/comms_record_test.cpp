@@ -25,13 +25,14 @@ using nlohmann::json;
 // The trace's events called `name` while `body` ran.
 template <class Body>
 std::vector<json> traced(const std::string& name, Body&& body) {
-  using namespace torch::autograd::profiler;
-  const ProfilerConfig config(ProfilerState::KINETO);
-  const std::set<ActivityType> activities{ActivityType::CPU};
-  prepareProfiler(config, activities);
-  enableProfiler(config, activities);
+  namespace profiler = torch::autograd::profiler;
+  namespace impl = torch::profiler::impl;
+  const impl::ProfilerConfig config(impl::ProfilerState::KINETO);
+  const std::set<impl::ActivityType> activities{impl::ActivityType::CPU};
+  profiler::prepareProfiler(config, activities);
+  profiler::enableProfiler(config, activities);
   body();
-  const auto result = disableProfiler();
+  const auto result = profiler::disableProfiler();
   const test::TempFolder folder;
   const std::string path = (folder / "trace.json").string();
   result->save(path);

@@ -10,7 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
+#include <ostream>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>

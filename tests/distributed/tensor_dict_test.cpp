@@ -56,7 +56,8 @@ DBG_HALF_CASE(DictsOfEachAreBroadcast) {
 
 DBG_HALF_CASE(DictsGoToTheNextByDefault) {
   if (half.size() == 1) {
-    EXPECT_THROW(send_tensor_dict({half, half}, {}), ConfigError);
+    const GroupPair alone{half, half};
+    EXPECT_THROW(send_tensor_dict(alone, TensorDict()), ConfigError);
     return;
   }
   const GroupPair group{half, half};
@@ -128,7 +129,9 @@ TEST(HostileDictTest, AnnouncementsAreHeldAgainstTheLimits) {
        }(),
        "no list of metadata"},
   };
-  for (const auto& [pickle, cause] : cases) {
+  for (const auto& hostile : cases) {
+    const std::string& pickle = hostile.first;
+    const std::string& cause = hostile.second;
     test::run_halves_as_threads(2, [&](GroupHalf& half) {
       if (half.rank_in_group == 1) {
         CollectiveCall call(half, "send_tensor_dict");
