@@ -60,9 +60,9 @@ inline void step() {
   Dumper::global().step();
 }
 
-/// A plugin that writes the parallel ranks of `model_parallel` into the records of its rank: where the calling
-/// participant is another, it knows nothing. Ranks that share a Dumper as threads register one each.
-/// Throws: ConfigError on nullptr.
-DBG_API std::shared_ptr<FrameworkPlugin> make_parallel_plugin(std::shared_ptr<const ModelParallel> model_parallel);
+/// A plugin that writes the parallel ranks of `model_parallel` into the records of its rank; where the calling
+/// participant is another, it knows nothing. Ranks that share a Dumper as threads register one each. Needs the groups
+/// only while it is made.
+DBG_API std::shared_ptr<FrameworkPlugin> make_parallel_plugin(const ModelParallel& model_parallel);
 
 }  // namespace dbg

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "dbg/error.h"
 #include "dbg/model_parallel.h"
 #include "dbg/participant.h"
 #include "dbg/runtime.h"
@@ -13,28 +12,27 @@
 namespace dbg {
 namespace {
 
+// Keeps no group alive: those end when their owner says so.
 class ParallelPlugin final : public FrameworkPlugin {
  public:
-  explicit ParallelPlugin(std::shared_ptr<const ModelParallel> model_parallel)
-      : model_parallel_(std::move(model_parallel)) {}
+  ParallelPlugin(int rank, ParallelState state) : rank_(rank), state_(std::move(state)) {}
 
   std::string name() const override { return "model_parallel"; }
 
   ParallelState collect_parallel_info() override {
     // Ranks may be threads that share a Dumper, each with a plugin of its own.
-    if (current_participant()->rank() != model_parallel_->rank()) return {};
-    return model_parallel_->parallel_state();
+    return current_participant()->rank() == rank_ ? state_ : ParallelState();
   }
 
  private:
-  std::shared_ptr<const ModelParallel> model_parallel_;
+  int rank_;
+  ParallelState state_;
 };
 
 }  // namespace
 
-std::shared_ptr<FrameworkPlugin> make_parallel_plugin(std::shared_ptr<const ModelParallel> model_parallel) {
-  if (!model_parallel) throw ConfigError("make_parallel_plugin of a null ModelParallel; make that first");
-  return std::make_shared<ParallelPlugin>(std::move(model_parallel));
+std::shared_ptr<FrameworkPlugin> make_parallel_plugin(const ModelParallel& model_parallel) {
+  return std::make_shared<ParallelPlugin>(model_parallel.rank(), model_parallel.parallel_state());
 }
 
 }  // namespace dbg
