@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -16,8 +15,7 @@
 #include <vector>
 
 #include "distributed/collectives.h"
-#include "distributed/comm_cause.h"
-#include "distributed/failure_notes.h"
+#include "distributed/failing.h"
 #include "distributed/gloo_halves.h"
 #include "support/forked_child.h"
 
@@ -26,54 +24,14 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+using test::expect_describes;
+using test::failure_within;
+using test::Meeting;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr milliseconds kTimeout{700};
-
-// What the operation threw. It must come within the deadline and the overrun that is promised.
-CommFailure failure_within(milliseconds timeout, const std::function<void()>& operation) {
-  const auto started = steady_clock::now();
-  try {
-    operation();
-  } catch (const CommError& error) {
-    const auto took = std::chrono::duration_cast<milliseconds>(steady_clock::now() - started);
-    EXPECT_LT(took, timeout + kLongestOverrun) << error.what();
-    EXPECT_LE(error.failure().elapsed, took + milliseconds(1));
-    return error.failure();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
-
-// Blocks threads until `count` of them are there.
-class Meeting {
- public:
-  explicit Meeting(int count) : awaited_(count) {}
-  void arrive() {
-    std::unique_lock lock(mutex_);
-    if (--awaited_ == 0) all_are_here_.notify_all();
-    if (!all_are_here_.wait_for(lock, std::chrono::seconds(20), [&] { return awaited_ <= 0; })) {
-      ADD_FAILURE() << "the others did not come";
-    }
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable all_are_here_;
-  int awaited_;
-};
-
-void expect_describes(const CommFailure& failure, const GroupHalf& half, const std::string& operation) {
-  EXPECT_EQ(failure.group, half.name);
-  EXPECT_EQ(failure.label, "tp:cpu");
-  EXPECT_EQ(failure.ranks, half.ranks);
-  EXPECT_EQ(failure.rank, half.global_rank());
-  EXPECT_EQ(failure.operation, operation);
-  EXPECT_FALSE(failure.cause.empty());
-  EXPECT_FALSE(failure.advice.empty());
-}
 
 using Operation = void (*)(GroupHalf&, const CallOptions&);
 
@@ -173,105 +131,6 @@ TEST(CollectiveCallTest, AnAbortedCollectiveEndsEarly) {
       EXPECT_THAT(failure.cause, HasSubstr("aborted: the user stopped the run"));
     }
     end.arrive();
-  });
-}
-
-// A checked group's word for a mismatch leaves the group usable; all else that comes from the wire breaks it.
-TEST(CommCauseTest, WordsOfBackendsAreSorted) {
-  const auto expect = [](CommErrorKind kind, const char* words) { EXPECT_EQ(kind_of_words(words), kind) << words; };
-  expect(CommErrorKind::timeout, "[unbound_buffer.cc:78] Timed out waiting 1000ms for recv operation to complete");
-  expect(CommErrorKind::timeout, "Application timeout caused pair closure");
-  expect(CommErrorKind::peer_lost, "[pair.cc:547] Connection closed by peer [127.0.0.1]:24258");
-  expect(CommErrorKind::peer_lost, "[pair.cc:538] Read error [127.0.0.1]:62681: Connection reset by peer");
-  expect(CommErrorKind::peer_lost, "Broken pipe");
-  expect(CommErrorKind::unsupported, "Invalid scalar type");
-  expect(CommErrorKind::unsupported, "Backend ucc does not support gather");
-  expect(CommErrorKind::handshake_mismatch,
-         "Detected mismatch between collectives on ranks. Rank 0 is running collective: CollectiveFingerPrint(...)");
-  expect(CommErrorKind::broken, "something new");
-}
-
-TEST(CommCauseTest, OnlyRefusalsLeaveTheGroupWhole) {
-  const auto breaks = [](const auto& error) {
-    try {
-      throw error;
-    } catch (...) {
-      return cause_of_current_exception().breaks_group;
-    }
-  };
-  EXPECT_FALSE(breaks(std::runtime_error("Invalid scalar type")));
-  EXPECT_FALSE(breaks(std::runtime_error("Detected mismatch between collectives")));
-  EXPECT_TRUE(breaks(std::runtime_error("Timed out waiting 1000ms")));
-  EXPECT_TRUE(breaks(std::runtime_error("something new")));
-}
-
-TEST(FailureNoteTest, TheDescribedFormatIsRead) {
-  const auto note = FailureNote::parse("timeout\nall_reduce\n7\nTimed out\nwaiting");
-  ASSERT_TRUE(note.has_value());
-  EXPECT_EQ(note->kind, CommErrorKind::timeout);
-  EXPECT_EQ(note->operation, "all_reduce");
-  EXPECT_EQ(note->sequence, 7U);
-  EXPECT_EQ(note->cause, "Timed out\nwaiting");
-  EXPECT_EQ(note->to_text(), "timeout\nall_reduce\n7\nTimed out\nwaiting");
-}
-
-TEST(FailureNoteTest, WhatIsNoNoteIsNone) {
-  for (const char* text :
-       {"", "timeout", "timeout\nx", "timeout\nx\n1", "tmeout\nx\n1\nc", "timeout\nx\n-1\nc", "timeout\nx\n1x\nc"}) {
-    EXPECT_FALSE(FailureNote::parse(text).has_value()) << text;
-  }
-}
-
-TEST(MonitoredBarrierTest, EveryRankThatCameLearnsWhoDidNot) {
-  Meeting end(4);
-  test::run_halves_as_threads(4, [&](GroupHalf& half) {
-    monitored_barrier(half);
-    if (half.rank_in_group % 2 == 0) {
-      const CommFailure failure = failure_within(kTimeout, [&] { monitored_barrier(half, {.timeout = kTimeout}); });
-      expect_describes(failure, half, "monitored_barrier");
-      EXPECT_EQ(failure.kind, CommErrorKind::peer_missing);
-      EXPECT_THAT(failure.peers, ElementsAre(half.ranks[1], half.ranks[3]));
-      EXPECT_FALSE(half.broken.is_set());
-    }
-    end.arrive();
-    // The group can still be used.
-    barrier(half);
-  });
-}
-
-TEST(MonitoredBarrierTest, WithoutAStoreTheFirstRankLearnsIt) {
-  Meeting end(3);
-  test::run_halves_as_threads(3,
-                              [&](GroupHalf& half) {
-                                if (half.rank_in_group != 2) {
-                                  const CommFailure failure =
-                                      failure_within(kTimeout, [&] { monitored_barrier(half, {.timeout = kTimeout}); });
-                                  if (half.rank_in_group == 0) {
-                                    EXPECT_EQ(failure.kind, CommErrorKind::peer_missing) << failure.cause;
-                                    EXPECT_THAT(failure.peers, ElementsAre(half.ranks[2]));
-                                  }
-                                }
-                                end.arrive();
-                              },
-                              {.has_notes = false});
-}
-
-TEST(MonitoredBarrierTest, LeavesNoKeysBehind) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  Meeting end(2);
-  Meeting cleaned(2);
-  std::atomic<std::int64_t> keys_before{0};
-  test::run_ranks_as_threads(2, [&](int rank) {
-    const auto half = test::make_gloo_half(store, rank, 2);
-    barrier(*half);
-    end.arrive();
-    if (rank == 0) keys_before = store->getNumKeys();
-    for (int i = 0; i < 20; ++i) monitored_barrier(*half);
-    barrier(*half);
-    delete_notes(*half);
-    cleaned.arrive();
-    EXPECT_LE(store->getNumKeys(), keys_before);
-    barrier(*half);
   });
 }
 

@@ -179,23 +179,6 @@ TEST(MessageFailureTest, AKeyInTheStoreEndsTheWaitOnEveryRank) {
   });
 }
 
-TEST(MessageFailureTest, AWatchThatIsNeverAskedEndsAtOnce) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  const auto signal = std::make_shared<AbortSignal>();
-  const auto started = steady_clock::now();
-  { const AbortWatch watch(store, "abort", signal); }
-  EXPECT_LT(steady_clock::now() - started, std::chrono::seconds(2));
-  EXPECT_FALSE(signal->cause().has_value());
-}
-
-TEST(AbortSignalTest, TheFirstCauseStays) {
-  AbortSignal signal;
-  EXPECT_FALSE(signal.cause().has_value());
-  signal.raise("first");
-  signal.raise("second");
-  EXPECT_EQ(signal.cause(), "first");
-}
-
 TEST(MessageFailureTest, AMessageNobodyWaitedForBreaksTheGroup) {
   test::run_halves_as_threads(2, [&](GroupHalf& half) {
     if (half.rank_in_group == 1) return;
