@@ -3,6 +3,7 @@
 // Waits without waiting for ever, and turns what goes wrong into one CommError that says all that is known.
 #include "distributed/collective_call.h"
 
+#include <c10/util/Exception.h>
 #include <cxxabi.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,9 +22,9 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 // The backend's own deadline should strike first: its words say which side it waited for.
-constexpr milliseconds kBackendGrace{300};
+constexpr milliseconds kBackendGrace{200};
 // How long the notes of the others are waited for. With the grace it stays below kLongestOverrun.
-constexpr milliseconds kNotesLimit{500};
+constexpr milliseconds kNotesLimit{400};
 // An operation that takes longer asks now and then whether another member has failed.
 constexpr milliseconds kSlice{250};
 constexpr milliseconds kShortestTimeout{1};
@@ -71,12 +72,13 @@ milliseconds CollectiveCall::left() const {
 void CollectiveCall::run(const CallShape& shape, Start start) {
   std::optional<CommsRecord> record;
   if (!records_itself_) record.emplace(half_, operation_, sequence_, shape);
+  peer_ = shape.peer;
   try {
     throw_if_aborted();
     const c10::intrusive_ptr<c10d::Work> work = start(left());
     if (!work) return;  // a backend may have nothing to wait for
     const AbortSignal::Scope scope(abort_, work);
-    if (is_gloo_ && shape.is_p2p) {
+    if (is_gloo_ && shape.peer >= 0) {
       wait_for_message(*work);
     } else if (is_gloo_) {
       wait(*work);
@@ -115,11 +117,13 @@ void CollectiveCall::wait(c10d::Work& work) {
     try {
       work.wait(std::clamp(longest, kShortestTimeout, kSlice));
       return;
-    } catch (const abi::__forced_unwind&) {
-      throw;
-    } catch (...) {
-      // The work's own failure, or the end of the slice.
-      if (work.isCompleted()) break;
+    } catch (const c10::Error& error) {
+      // Work::wait's own words for the end of a slice. What the work itself failed of goes on up.
+      if (error.what_without_backtrace() == nullptr ||
+          std::string_view(error.what_without_backtrace()).find("Operation timed out!") == std::string_view::npos) {
+        throw;
+      }
+      if (work.isCompleted()) continue;
     }
     throw_if_aborted();
     throw_if_others_failed();
@@ -127,7 +131,6 @@ void CollectiveCall::wait(c10d::Work& work) {
       break_group(CommErrorKind::timeout, fmt::format("not done within {:.3f} s", seconds(timeout_)));
     }
   }
-  work.wait();  // it is over: returns or throws what it came to
 }
 
 // Others: waiting with a deadline may abort the communicator (NCCL), so they are asked.
@@ -184,6 +187,7 @@ void CollectiveCall::fail(CommErrorKind kind, std::string cause, std::string adv
 }
 
 void CollectiveCall::break_group(CommErrorKind kind, std::string cause, std::string advice, std::vector<int> peers) {
+  if (peers.empty() && peer_ >= 0) peers = global_ranks(half_, {peer_});
   // First, so that other threads of this rank stop using it.
   half_.broken.set(fmt::format("broken since {} failed: {}: {}", operation_, to_text(kind), cause));
   leave_failure_note(half_, {kind, operation_, sequence_, cause});

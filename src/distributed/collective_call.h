@@ -56,6 +56,7 @@ class CollectiveCall {
 
   std::chrono::milliseconds left() const;
   GroupHalf& half() const noexcept { return half_; }
+  bool is_on_gloo() const noexcept { return is_gloo_; }
 
   /// Throws the CommError of this call and leaves the group as it is: the wire is at the same place on all ranks.
   /// `peers` are global ranks.
@@ -80,6 +81,7 @@ class CollectiveCall {
   std::chrono::milliseconds timeout_;
   std::uint64_t sequence_;
   AbortSignal* abort_;
+  int peer_ = -1;
   bool is_gloo_;
   bool records_itself_;
 };

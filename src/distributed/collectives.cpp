@@ -170,26 +170,25 @@ at::Tensor reduce_scatter(GroupHalf& half, const at::Tensor& tensor, ReduceOp op
                                   half.label, tensor.size(along), dim, half.size()));
   }
   const at::Tensor front = carried.dense().movedim(along, 0).contiguous();
-  // Reduced in place where the backend can't scatter, so never in the caller's memory.
+  // Reduced in place on gloo, so never in the caller's memory.
   const at::Tensor input = front.is_alias_of(tensor) ? front.clone() : front;
   std::vector<std::int64_t> part_sizes = front.sizes().vec();
   part_sizes[0] /= half.size();
   at::Tensor part = at::empty(part_sizes, front.options());
   const WireReduction whole = require_reduction(call, "reduce_scatter", input, op);
-  at::Tensor wire_in = whole.wire;
-  at::Tensor wire_out = wire_reduction(half, "reduce_scatter", part, op).wire;
-  try {
+  if (call.is_on_gloo()) {
+    // gloo's own, where it has one, is an all_reduce that forgets the operation and the deadline.
+    run_all_reduce(call, whole);
+    part.copy_(input.narrow(0, part_sizes[0] * half.rank_in_group, part_sizes[0]));
+  } else {
+    at::Tensor wire_in = whole.wire;
+    at::Tensor wire_out = wire_reduction(half, "reduce_scatter", part, op).wire;
     call.run({wire_in.numel(), wire_out.numel(), wire_in.scalar_type()}, [&](milliseconds left) {
       c10d::ReduceScatterOptions to_backend;
       to_backend.reduceOp = backend_op(whole.op);
       to_backend.timeout = left;
       return half.backend->_reduce_scatter_base(wire_out, wire_in, to_backend);
     });
-  } catch (const CommError& error) {
-    // Refused on all ranks alike, before anything was sent: gloo has no reduce_scatter in every version.
-    if (error.kind() != CommErrorKind::unsupported) throw;
-    run_all_reduce(call, whole);
-    part.copy_(input.narrow(0, part_sizes[0] * half.rank_in_group, part_sizes[0]));
   }
   divide_if_average(half, op, part);
   return part.movedim(0, along).contiguous().to(tensor.device());

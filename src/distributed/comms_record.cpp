@@ -43,7 +43,7 @@ struct CommsRecord::Event {
         record(at::RecordScope::FUNCTION) {
     if (!record.isActive()) return;
     const std::initializer_list<const c10::IValue> inputs = {
-        std::make_tuple(static_cast<std::int64_t>(sequence), shape.is_p2p),
+        std::make_tuple(static_cast<std::int64_t>(sequence), shape.peer >= 0),
         names,
         half.rank_in_group,
         std::string(operation),

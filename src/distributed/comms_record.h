@@ -18,7 +18,7 @@ struct CallShape {
   std::int64_t in_elements = 0;
   std::int64_t out_elements = 0;
   c10::ScalarType dtype = c10::ScalarType::Byte;
-  bool is_p2p = false;
+  int peer = -1;  ///< of a message between two: the other one's rank in the group
 };
 
 /// An event `record_param_comms` that lasts as long as this object, as torch's NCCL backend emits it for itself and its
