@@ -69,6 +69,10 @@ struct PythonGroup {
   std::vector<int> ranks = {};  ///< global ranks of the members, in order. Empty: all of the world
 };
 
+/// Values under unique names, in order. A value that is a tensor travels as one; tensors deeper inside a value travel
+/// within its pickle.
+using TensorDict = std::vector<std::pair<std::string, c10::IValue>>;
+
 /// How one operation is run.
 struct OperationOptions {
   std::chrono::milliseconds timeout{0};  ///< 0: the group's
@@ -169,10 +173,36 @@ class DBG_API GroupCoordinator {
   at::Tensor gather(const at::Tensor& tensor, int dst = 0, std::int64_t dim = -1, const OperationOptions& options = {});
   /// Replaces `tensor` by that of one member.
   void broadcast(const at::Tensor& tensor, int src = 0, const OperationOptions& options = {});
+  /// To another member, under the same tag on both sides.
+  void send(const at::Tensor& tensor, int dst, int tag = 0, const OperationOptions& options = {});
+  void recv(const at::Tensor& tensor, int src, int tag = 0, const OperationOptions& options = {});
   /// Returns when every member has called it.
   void barrier(const OperationOptions& options = {});
   /// The same, and names who does not come to all that did: CommError (peer_missing).
   void monitored_barrier(const OperationOptions& options = {});
+
+  // Values other than tensors, over the cpu half, as torch.distributed sends them: Python ranks can be members. They
+  // travel as pickles, which are read by an allow-list; received lengths are bounded before anything is allocated.
+
+  /// The object of one member, on all. The others' `object` is ignored.
+  c10::IValue broadcast_object(const c10::IValue& object, int src = 0, const OperationOptions& options = {});
+  /// The objects of all members, in the group's order.
+  std::vector<c10::IValue> all_gather_object(const c10::IValue& object, const OperationOptions& options = {});
+  /// The same on one member; the others get nothing.
+  std::vector<c10::IValue> gather_object(const c10::IValue& object, int dst = 0, const OperationOptions& options = {});
+  void send_object(const c10::IValue& object, int dst, const OperationOptions& options = {});
+  c10::IValue recv_object(int src, const OperationOptions& options = {});
+
+  // Named tensors and values, as SGLang and vLLM send them between pipeline stages: metadata as an object over the cpu
+  // half, then the tensors in order, those without elements left out.
+
+  TensorDict broadcast_tensor_dict(const TensorDict& dict, int src = 0, const OperationOptions& options = {});
+  /// To the member after this one, around the end.
+  void send_tensor_dict(const TensorDict& dict, const OperationOptions& options = {});
+  void send_tensor_dict(const TensorDict& dict, int dst, const OperationOptions& options = {});
+  /// From the member before this one, around the end.
+  TensorDict recv_tensor_dict(const OperationOptions& options = {});
+  TensorDict recv_tensor_dict(int src, const OperationOptions& options = {});
 
   /// One line: name, ranks, backends, state.
   std::string describe() const;
