@@ -142,9 +142,11 @@ std::shared_ptr<OwnedHalf> build_half(const BuildPlan& plan, const std::string& 
   request.timeout = std::max(std::chrono::duration_cast<std::chrono::milliseconds>(plan.deadline - began),
                              std::chrono::milliseconds(400));
   keys->setTimeout(request.timeout);
+  keys->set_deadline(began + request.timeout);
 
   try {
     MadeHalf made = make_half(kind, request, impl.timeout, plan.options.check, plan.options.with_labels);
+    keys->set_deadline(std::nullopt);
     owned->group = std::move(made.group);
     state.backend = std::move(made.backend);
     owned->registered_name = register_group(name, impl.global_rank(), owned->group);

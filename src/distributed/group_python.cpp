@@ -70,6 +70,7 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   half->state.timeout = impl->timeout;
   const auto keys = c10::make_intrusive<distributed::TrackedStore>(world.store(), names.key_prefix);
   keys->setTimeout(impl->timeout);
+  keys->set_deadline(began + impl->timeout);
   half->keys = {keys};
 
   BackendRequest request;
@@ -85,6 +86,7 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   try {
     distributed::MadeHalf made = distributed::make_half("gloo", request, impl->timeout, options.check,
                                                         options.with_labels, "pg_wrapper:" + names.group);
+    keys->set_deadline(std::nullopt);
     half->group = std::move(made.group);
     half->state.backend = std::move(made.backend);
     half->registered_name = distributed::register_group(names.group, impl->global_rank(), half->group);

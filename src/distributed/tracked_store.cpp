@@ -101,7 +101,8 @@ void TrackedStore::wait(const std::vector<std::string>& keys) {
 
 void TrackedStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   const bool is_endless = timeout == kNoTimeout;
-  const auto deadline = is_endless ? Clock::time_point::max() : Clock::now() + timeout;
+  const auto own_deadline = is_endless ? Clock::time_point::max() : Clock::now() + timeout;
+  const auto deadline = std::min(own_deadline, deadline_.load(std::memory_order_relaxed));
   const std::vector<std::string> all = full(keys);
   PollPause pause;
   while (!inner_->check(all)) {
@@ -136,6 +137,10 @@ bool TrackedStore::hasExtendedApi() const {
 c10::intrusive_ptr<c10d::Store> TrackedStore::clone() {
   // The constructor that shares the list is private, hence no make_intrusive.
   return c10::intrusive_ptr<c10d::Store>::unsafe_steal_from_new(new TrackedStore(clone_of(inner_), prefix_, written_));
+}
+
+void TrackedStore::set_deadline(std::optional<Clock::time_point> deadline) {
+  deadline_.store(deadline.value_or(Clock::time_point::max()), std::memory_order_relaxed);
 }
 
 std::optional<std::string> TrackedStore::peek(const std::string& key) {

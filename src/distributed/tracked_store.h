@@ -4,6 +4,7 @@
 // wrote.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -46,6 +47,10 @@ class TrackedStore : public c10d::Store {
   // Pure virtual from torch 2.8 or so on, and unknown before: no `override`.
   c10::intrusive_ptr<c10d::Store> clone();  // NOLINT(modernize-use-override)
 
+  /// No wait goes beyond it, however long its own timeout: a backend that waits for one key after the other would take
+  /// that many timeouts. nullopt: none.
+  void set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline);
+
   /// The value, or nullopt when the key is not there. Never waits, which `get` may do even after a `check`.
   std::optional<std::string> peek(const std::string& key);
   void put(const std::string& key, std::string_view value);
@@ -70,6 +75,7 @@ class TrackedStore : public c10d::Store {
   c10::intrusive_ptr<c10d::Store> inner_;
   std::string prefix_;
   std::shared_ptr<Written> written_;  // shared with clones
+  std::atomic<std::chrono::steady_clock::time_point> deadline_{std::chrono::steady_clock::time_point::max()};
 };
 
 /// Waits between two looks at a store: shortly at first, then longer, never above 50 ms.

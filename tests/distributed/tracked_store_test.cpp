@@ -99,6 +99,16 @@ TEST_P(TrackedStoreTest, GivesUpAfterItsTimeout) {
   EXPECT_LT(took, milliseconds(1150));
 }
 
+TEST_P(TrackedStoreTest, WaitsOneAfterTheOtherEndAtTheDeadline) {
+  const auto began = std::chrono::steady_clock::now();
+  store_->set_deadline(began + milliseconds(200));
+  for (int i = 0; i < 5; ++i) EXPECT_ANY_THROW(store_->wait({"never"}, milliseconds(5000)));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, milliseconds(1200));
+  store_->set_deadline(std::nullopt);
+  store_->set("key", Bytes{1});
+  store_->wait({"key"}, milliseconds(5000));
+}
+
 INSTANTIATE_TEST_SUITE_P(Stores, TrackedStoreTest, testing::Values("memory", "file", "tcp"),
                          [](const auto& info) { return info.param; });
 
