@@ -35,6 +35,8 @@ def use(dist, torch, group, ranks):
     parts = [torch.zeros(1) for _ in ranks]
     dist.all_gather(parts, torch.full((1,), 10.0 + place), group=group)
     seen["parts"] = [part.item() for part in parts]
+    seen["objects"] = [None] * len(ranks)
+    dist.all_gather_object(seen["objects"], f"from {place}", group=group)
     return seen
 
 
@@ -133,6 +135,7 @@ def expect_used(seen, size):
     check(seen["sum"] == size * (size + 1) / 2, seen)
     check(seen["broadcast"] == 7.0, seen)
     check(seen["parts"] == [10.0 + i for i in range(size)], seen)
+    check(seen["objects"] == [f"from {i}" for i in range(size)], seen)
 
 
 def test_world_with_either_as_rank_0():

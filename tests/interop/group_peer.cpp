@@ -43,6 +43,11 @@ json use(dbg::GroupCoordinator& group) {
   seen["broadcast"] = from_last[0].item<double>();
   at::Tensor parts = group.all_gather(at::full({1}, 10.0 + group.rank_in_group()), 0);
   seen["parts"] = std::vector<double>(parts.data_ptr<float>(), parts.data_ptr<float>() + parts.numel());
+  std::vector<std::string> words;
+  for (const c10::IValue& one : group.all_gather_object("from " + std::to_string(group.rank_in_group()))) {
+    words.push_back(one.toStringRef());
+  }
+  seen["objects"] = words;
   seen["label"] = group.cpu_group()->getGroupDesc();
   return seen;
 }
