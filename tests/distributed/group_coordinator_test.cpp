@@ -64,6 +64,41 @@ TEST(GroupCoordinatorTest, WithLabelsOffThereAreNone) {
   EXPECT_EQ(group->cpu_group()->getBackend(c10::DeviceType::CPU)->getGroupDesc(), "");
 }
 
+// Each kind of operation through the group; what they compute is tested where they are.
+void use_each_method(GroupCoordinator& group) {
+  const int size = group.world_size();
+  const int place = group.rank_in_group();
+  at::Tensor value = at::full({2}, place + 1.0);
+  group.all_reduce(value);
+  EXPECT_EQ(value[0].item<double>(), size * (size + 1) / 2.0);
+  EXPECT_EQ(group.all_gather(at::full({2, 3}, place), 0).sizes(), at::IntArrayRef({2 * size, 3}));
+  EXPECT_EQ(group.all_gather_list(at::full({1}, place)).size(), static_cast<std::size_t>(size));
+  EXPECT_EQ(group.reduce_scatter(at::ones({size, 2})).sizes(), at::IntArrayRef({1, 2}));
+  EXPECT_EQ(group.gather(at::ones({2}), 0, 0).defined(), place == 0);
+  at::Tensor from_first = at::full({1}, place + 5.0);
+  group.broadcast(from_first);
+  EXPECT_EQ(from_first.item<double>(), 5.0);
+  group.barrier();
+  group.monitored_barrier();
+  EXPECT_EQ(group.broadcast_object(std::int64_t{place + 40}).toInt(), 40);
+  EXPECT_EQ(group.all_gather_object(std::int64_t{place}).back().toInt(), size - 1);
+  EXPECT_EQ(group.gather_object("x", 0).size(), place == 0 ? static_cast<std::size_t>(size) : 0U);
+  EXPECT_EQ(group.broadcast_tensor_dict({{"hidden", at::ones({2})}, {"step", std::int64_t{3}}}).size(), 2U);
+  if (size == 1) return;
+  if (group.is_first_rank()) {
+    group.send(at::full({2}, 8.0), size - 1);
+    group.send_object("hello", size - 1);
+    group.send_tensor_dict({{"a", at::ones({1})}}, size - 1);
+  }
+  if (group.is_last_rank()) {
+    at::Tensor got = at::zeros({2});
+    group.recv(got, 0);
+    EXPECT_EQ(got[1].item<double>(), 8.0);
+    EXPECT_EQ(group.recv_object(0).toStringRef(), "hello");
+    EXPECT_EQ(group.recv_tensor_dict(0).at(0).first, "a");
+  }
+}
+
 void all_reduce_on(c10d::ProcessGroup& group, int rank, int size) {
   std::vector<at::Tensor> tensors{at::full({4}, rank + 1.0)};
   group.getBackend(c10::DeviceType::CPU)->allreduce(tensors)->wait();
@@ -89,6 +124,7 @@ void check_group_of_four(const World& world) {
   EXPECT_EQ(group->cpu_group()->getGroupDesc(), "tp:cpu");
   all_reduce_on(*group->cpu_group(), place, 2);
   all_reduce_on(*group->device_group(), place, 2);
+  use_each_method(*group);
   EXPECT_THAT(group->describe(), AllOf(HasSubstr("group tp ranks ["), HasSubstr("gloo tp:cpu@"), HasSubstr("ready")));
   group->close();
   EXPECT_TRUE(group->is_closed());
@@ -199,6 +235,18 @@ TEST(GroupCoordinatorTest, MakingALabelAgainBumpsTheGeneration) {
   const auto second = GroupCoordinator::create(world, {{0}}, named("tp"));
   EXPECT_EQ(first->cpu_group()->getGroupName(), "tp:cpu@0.g0");
   EXPECT_EQ(second->cpu_group()->getGroupName(), "tp:cpu@0.g1");
+}
+
+TEST(GroupCoordinatorTest, AThousandCollectivesOfFourThreads) {
+  const std::vector<World> worlds = World::for_threads(4);
+  test::run_ranks_as_threads(4, [&](int rank) {
+    const auto group = GroupCoordinator::create(worlds[static_cast<std::size_t>(rank)], {{0, 1, 2, 3}}, named("tp"));
+    for (int i = 0; i < 1000; ++i) {
+      at::Tensor value = at::full({8}, static_cast<double>(rank + i));
+      group->all_reduce(value);
+      ASSERT_EQ(value[7].item<double>(), 6.0 + 4 * i);
+    }
+  });
 }
 
 TEST(GroupCoordinatorTest, CheckedGroupsTurnMismatchesIntoErrorsAndGoOn) {

@@ -29,10 +29,15 @@ int fenced(Body&& body) {
 }
 }  // namespace
 
-extern "C" {
+#define DBG_TEST_LIBRARY_API extern "C" __attribute__((visibility("default")))
 
 /// Labels the group that torch.distributed knows as `registered_name`.
-__attribute__((visibility("default"))) int group_library_adopt(const char* registered_name, const char* group_name) {
+DBG_TEST_LIBRARY_API int group_library_adopt(const char* registered_name, const char* group_name);
+/// Makes a group of this process alone, which torch.distributed can resolve.
+DBG_TEST_LIBRARY_API int group_library_create(const char* group_name);
+DBG_TEST_LIBRARY_API int group_library_drop();
+
+int group_library_adopt(const char* registered_name, const char* group_name) {
   return fenced([&] {
     dbg::AdoptOptions options;
     options.group_name = group_name;
@@ -40,8 +45,7 @@ __attribute__((visibility("default"))) int group_library_adopt(const char* regis
   });
 }
 
-/// Makes a group of this process alone, which torch.distributed can resolve.
-__attribute__((visibility("default"))) int group_library_create(const char* group_name) {
+int group_library_create(const char* group_name) {
   return fenced([&] {
     dbg::GroupOptions options;
     options.group_name = group_name;
@@ -50,7 +54,6 @@ __attribute__((visibility("default"))) int group_library_create(const char* grou
   });
 }
 
-__attribute__((visibility("default"))) int group_library_drop() {
+int group_library_drop() {
   return fenced([] { kept().reset(); });
-}
 }
