@@ -204,17 +204,6 @@ TEST(RendezvousTest, AnotherNameOfTheSameRanksIsADifferenceAtTheDeadline) {
   }
 }
 
-TEST(RendezvousTest, LoopbackOfTwoMachinesIsRefused) {
-  HandshakeRecord here = HandshakeRecord::of_this_process();
-  HandshakeRecord there = here;
-  there.machine = "another";
-  EXPECT_EQ(difference_of(here, there), std::nullopt);
-  there.binds_to_loopback = true;
-  EXPECT_THAT(difference_of(here, there).value_or(""), HasSubstr("gloo binds to loopback"));
-  there.machine = here.machine;
-  EXPECT_EQ(difference_of(here, there), std::nullopt);
-}
-
 TEST(RendezvousTest, TwoThatClaimOneRankAreFoundOut) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto keys = c10::make_intrusive<TrackedStore>(store, "dbg/hs/tp");
