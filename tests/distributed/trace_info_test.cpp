@@ -58,7 +58,8 @@ TEST(TraceInfoTest, TracesShowNameAndDescription) {
   EXPECT_EQ(calls[0].at("Process Group Description"), "kineto:device");
   ASSERT_TRUE(trace.contains("distributedInfo"));
   std::set<std::string> descriptions;
-  for (const json& one : trace["distributedInfo"].at("pg_config")) descriptions.insert(one.at("pg_desc"));
+  for (const json& one : trace["distributedInfo"].at("pg_config"))
+    descriptions.insert(one.at("pg_desc").get<std::string>());
   EXPECT_THAT(descriptions, testing::IsSupersetOf({"kineto:device", "kineto:cpu"}));
 }
 
