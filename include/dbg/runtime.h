@@ -7,13 +7,17 @@
 #include <ATen/core/ivalue.h>
 
 #include <atomic>
+#include <memory>
 #include <string_view>
 #include <utility>
 
 #include "dbg/dumper.h"
 #include "dbg/export.h"
+#include "dbg/plugin.h"
 
 namespace dbg {
+
+class ModelParallel;
 
 namespace detail {
 /// 0: off, 1: on, 2: nobody asked yet, so the first call reads the environment out of line.
@@ -59,5 +63,10 @@ inline void step() {
   if (detail::global_enabled.load(std::memory_order_relaxed) == 0) return;
   if (Dumper* dumper = detail::global_or_none()) dumper->step();
 }
+
+/// A plugin that writes the parallel ranks of `model_parallel` into the records of its rank; where the calling
+/// participant is another, it knows nothing. Ranks that share a Dumper as threads register one each. Needs the groups
+/// only while it is made.
+DBG_API std::shared_ptr<FrameworkPlugin> make_parallel_plugin(const ModelParallel& model_parallel);
 
 }  // namespace dbg

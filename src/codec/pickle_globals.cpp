@@ -21,7 +21,7 @@ struct KnownGlobal {
 };
 
 // `__builtin__` is what protocol 2 calls `builtins`.
-constexpr std::array<KnownGlobal, 26> known_globals{{
+constexpr std::array<KnownGlobal, 28> known_globals{{
     {"collections", "OrderedDict", PickleRole::ordered_dict},
     {"torch", "Size", PickleRole::size},
     {"builtins", "complex", PickleRole::complex},
@@ -48,6 +48,9 @@ constexpr std::array<KnownGlobal, 26> known_globals{{
     {"torch._utils", "_rebuild_sparse_tensor", PickleRole::rebuild_sparse},
     {"torch._tensor", "_rebuild_from_type_v2", PickleRole::rebuild_from_type},
     {"torch.storage", "_load_from_bytes", PickleRole::load_from_bytes},
+    // The named tuple by which their tensor dicts announce a tensor.
+    {"sglang.srt.distributed.parallel_state", "TensorMetadata", PickleRole::tensor_metadata},
+    {"vllm.distributed.parallel_state", "TensorMetadata", PickleRole::tensor_metadata},
 }};
 
 /// The names of the module `torch` that stand for a dtype or for the storage class of one.

@@ -37,6 +37,7 @@ enum class PickleRole : std::uint8_t {
   rebuild_sparse,
   rebuild_from_type,
   load_from_bytes,
+  tensor_metadata,
 };
 
 struct PickleSpan {

@@ -395,6 +395,7 @@ class Machine {
     if (type.kind == PickleKind::object) return push(type);
     if (type.kind != PickleKind::global || arguments.kind != PickleKind::tuple) fail("an object of no class");
     if (graph_.globals[type.index].role == PickleRole::ordered_dict) return push_ordered_dict(arguments);
+    if (graph_.globals[type.index].role == PickleRole::tensor_metadata) return call(type, arguments);
     push(PickleKind::object, type.index);
   }
 

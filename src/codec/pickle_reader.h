@@ -46,6 +46,7 @@ class PickleEnvironment {
 ///
 /// - None, bool, int, float, complex, str, list, tuple (torch.Size too), dict (OrderedDict too, keys
 ///   bool, int, float, complex or str), torch.device, tensors (Parameters too, sparse ones of all layouts).
+/// - SGLang's and vLLM's TensorMetadata: a named tuple of that name, (device type, dtype as Python has it, sizes).
 /// - Tensors are on the CPU, of the strides they had; those that shared a storage share it. requires_grad, hooks and
 ///   Python attributes are not restored: a value that was read is data. Conjugate and negative views are resolved.
 /// - Lists, tuples and dicts that stood in several places become equal ones, one a place.

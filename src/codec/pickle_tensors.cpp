@@ -53,6 +53,8 @@ MadeByCall PickleTensors::answer(const PickleCall& call) {
       return make_complex(call);
     case PickleRole::device:
       return make_device(call);
+    case PickleRole::tensor_metadata:
+      return make_tensor_metadata(call);
     case PickleRole::layout:
       return refused("a torch layout");
     case PickleRole::bytes_maker:
@@ -88,6 +90,24 @@ MadeByCall PickleTensors::make_complex(const PickleCall& call) const {
     }
   }
   return made(c10::complex<double>(parts[0], parts[1]));
+}
+
+MadeByCall PickleTensors::make_tensor_metadata(const PickleCall& call) const {
+  const Arguments& given = arguments_of(call, 3, 3);
+  const bool has_dtype =
+      given[1].kind == PickleKind::global && graph_.globals[given[1].index].role == PickleRole::dtype;
+  if (!has_dtype) fail(call, "a TensorMetadata without a dtype");
+  const auto name = dtype_name(graph_.globals[given[1].index].dtype);
+  if (!name) fail(call, "a TensorMetadata of a dtype without elements");
+  std::vector<c10::IValue> fields;
+  fields.emplace_back(std::string(text_of(given[0], call)));
+  fields.emplace_back(name->python);
+  fields.emplace_back(integers_of(given[2], call));
+  static const std::vector<std::string> names{"device", "dtype", "size"};
+  auto type = c10::TupleType::createNamed(
+      c10::QualifiedName("TensorMetadata"), names,
+      std::vector<c10::TypePtr>{c10::StringType::get(), c10::StringType::get(), c10::ListType::ofInts()});
+  return made(c10::ivalue::Tuple::createNamed(std::move(fields), std::move(type)));
 }
 
 MadeByCall PickleTensors::make_device(const PickleCall& call) const {

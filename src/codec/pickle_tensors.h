@@ -48,6 +48,7 @@ class PickleTensors {
   MadeByCall answer(const PickleCall& call);
   MadeByCall make_complex(const PickleCall& call) const;
   MadeByCall make_device(const PickleCall& call) const;
+  MadeByCall make_tensor_metadata(const PickleCall& call) const;
   MadeByCall make_strided_tensor(const PickleCall& call);
   MadeByCall make_sparse_tensor(const PickleCall& call);
   MadeByCall make_typed(const PickleCall& call);

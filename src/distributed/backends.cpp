@@ -1,0 +1,209 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// gloo with filled options, the registered factories, checking wrappers, process groups around them.
+#include "distributed/backends.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
+#include <utility>
+
+#include "base/fence.h"
+#include "dbg/error.h"
+#include "distributed/nccl_backend.h"
+#include "distributed/network_interfaces.h"
+
+namespace dbg {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, BackendFactory, std::less<>> factories;
+};
+
+Registry& registry() {
+  static auto* all = new Registry;  // leaked: registrations may go while the process exits
+  return *all;
+}
+
+}  // namespace
+
+BackendRegistration::BackendRegistration() noexcept = default;
+BackendRegistration::BackendRegistration(std::string name) : name_(std::move(name)) {}
+BackendRegistration::~BackendRegistration() {
+  remove();
+}
+BackendRegistration::BackendRegistration(BackendRegistration&& other) noexcept
+    : name_(std::exchange(other.name_, std::string())) {}
+BackendRegistration& BackendRegistration::operator=(BackendRegistration&& other) noexcept {
+  if (this != &other) {
+    remove();
+    name_ = std::exchange(other.name_, std::string());
+  }
+  return *this;
+}
+
+void BackendRegistration::remove() noexcept {
+  if (name_.empty()) return;
+  BackendFactory factory;  // destroyed after the lock is gone: it is foreign code
+  const std::lock_guard lock(registry().mutex);
+  if (const auto found = registry().factories.find(name_); found != registry().factories.end()) {
+    factory.swap(found->second);
+    registry().factories.erase(found);
+  }
+  name_.clear();
+}
+
+BackendRegistration register_backend(const std::string& name, BackendFactory factory) {
+  if (name.empty() || name == "auto" || name == "gloo" || name == "nccl") {
+    throw ConfigError(fmt::format("register_backend: '{}' is no name for a backend of your own.", name));
+  }
+  if (!factory) throw ConfigError(fmt::format("register_backend: the factory of '{}' is empty.", name));
+  const std::lock_guard lock(registry().mutex);
+  if (!registry().factories.emplace(name, std::move(factory)).second) {
+    throw ConfigError(
+        fmt::format("register_backend: '{}' is registered already; remove that registration first.", name));
+  }
+  return BackendRegistration(name);
+}
+
+namespace distributed {
+namespace {
+
+using c10d::ProcessGroupGloo;
+using BackendType = c10d::ProcessGroup::BackendType;
+
+// Torch 2.7's options have no description.
+template <class Options>
+void describe(Options& options, const BackendRequest& request) {
+  options.group_name = request.group_name;
+  options.global_ranks_in_group.assign(request.global_ranks.begin(), request.global_ranks.end());
+  if constexpr (requires { options.group_desc; }) options.group_desc = request.group_desc;
+}
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendRequest& request, bool with_labels) {
+  const auto options = ProcessGroupGloo::Options::create(request.timeout);
+  const std::vector<std::string> interfaces = interface_names(request.interface);
+  for (const std::string& name : interfaces) {
+    options->devices.push_back(ProcessGroupGloo::createDeviceForInterface(name));
+  }
+  if (interfaces.empty()) options->devices.push_back(ProcessGroupGloo::createDefaultDevice());
+  options->threads = static_cast<int>(options->devices.size()) * 2;
+  // Before the construction: that is when the Flight Recorder's pg_config is written.
+  if (with_labels) describe(*options, request);
+  return c10::make_intrusive<ProcessGroupGloo>(request.store, request.rank, request.size, options);
+}
+
+std::optional<BackendFactory> factory_of(const std::string& kind) {
+  const std::lock_guard lock(registry().mutex);
+  const auto found = registry().factories.find(kind);
+  if (found == registry().factories.end()) return std::nullopt;
+  return found->second;
+}
+
+std::vector<std::string> known_backends() {
+  std::vector<std::string> names{"auto", "gloo", "nccl"};
+  const std::lock_guard lock(registry().mutex);
+  for (const auto& [name, factory] : registry().factories) names.push_back(name);
+  return names;
+}
+
+c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& kind, const BackendRequest& request,
+                                               bool with_labels) {
+  if (kind == "gloo") return make_gloo(request, with_labels);
+  if (kind == "nccl") return make_nccl_backend(request, with_labels);
+  const auto factory = factory_of(kind);
+  if (!factory) throw ConfigError(fmt::format("the registration of the backend '{}' is gone.", kind));
+  auto backend = (*factory)(request);  // no lock held: foreign code
+  if (!backend) throw ConfigError(fmt::format("the factory of the backend '{}' returned null.", kind));
+  if (backend->getRank() != request.rank || backend->getSize() != request.size) {
+    throw ConfigError(fmt::format("the factory of the backend '{}' made rank {} of {}, where {} of {} was asked for.",
+                                  kind, backend->getRank(), backend->getSize(), request.rank, request.size));
+  }
+  return backend;
+}
+
+// A gloo group of its own that compares what the members are about to do.
+c10::intrusive_ptr<c10d::Backend> make_checked(const c10::intrusive_ptr<c10d::Backend>& backend,
+                                               const BackendRequest& request,
+                                               std::chrono::milliseconds operation_timeout, bool with_labels,
+                                               const std::string& store_prefix) {
+  BackendRequest helper = request;
+  helper.group_name = request.group_name + ".check";
+  helper.store = c10::make_intrusive<c10d::PrefixStore>(store_prefix, request.store);
+  helper.options = nullptr;
+  const auto comparing = make_gloo(helper, with_labels);
+  comparing->setTimeout(operation_timeout);
+  if (with_labels) label_backend(*comparing, helper.group_name, helper.group_desc);
+  return c10::make_intrusive<c10d::ProcessGroupWrapper>(backend, comparing);
+}
+
+}  // namespace
+
+std::string resolve_backend(const std::string& kind) {
+  if (kind == "auto") return why_no_nccl().empty() ? "nccl" : "gloo";
+  const std::vector<std::string> known = known_backends();
+  if (std::find(known.begin(), known.end(), kind) == known.end()) {
+    throw ConfigError(fmt::format("the backend '{}' is not known; there are: {}. register_backend() adds others.", kind,
+                                  fmt::join(known, ", ")));
+  }
+  return kind;
+}
+
+MadeHalf make_half(const std::string& kind, const BackendRequest& request, std::chrono::milliseconds operation_timeout,
+                   bool is_checked, bool with_labels, const std::string& check_prefix) {
+  auto backend = make_backend(kind, request, with_labels);
+  // A vendor's backend need not have one.
+  static_cast<void>(base::run_fenced([&] { backend->setTimeout(operation_timeout); }));
+  if (with_labels) label_backend(*backend, request.group_name, request.group_desc);
+  if (is_checked) backend = make_checked(backend, request, operation_timeout, with_labels, check_prefix);
+  auto group = wrap_backend(backend, kind, request.store);
+  // After setBackend: a description set before never reaches the backend.
+  if (with_labels) label_group(*group, request.group_name, request.group_desc);
+  return {std::move(group), std::move(backend), kind};
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> wrap_backend(const c10::intrusive_ptr<c10d::Backend>& backend,
+                                                    const std::string& kind,
+                                                    const c10::intrusive_ptr<c10d::Store>& store) {
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, backend->getRank(), backend->getSize());
+  const BackendType type = c10d::ProcessGroup::strToBackendType(kind);
+  // setBackend() gives the backend the group's device, and an adopted one keeps its own.
+  group->setBoundDeviceId(backend->getBoundDeviceId());
+  group->setDefaultBackend(type);
+  if (type != BackendType::NCCL) group->setBackend(c10::DeviceType::CPU, type, backend);
+  group->setBackend(c10::DeviceType::CUDA, type, backend);
+  return group;
+}
+
+void label_backend(c10d::Backend& backend, const std::optional<std::string>& name, const std::string& label) {
+  if (name) backend.setGroupUid(*name);
+  backend.setGroupDesc(label);
+  if (const auto* wrapper = dynamic_cast<const c10d::ProcessGroupWrapper*>(&backend)) {
+    label_backend(*wrapper->getWrappedPg(), name, label);
+  }
+}
+
+std::vector<c10::intrusive_ptr<c10d::Backend>> backends_of(c10d::ProcessGroup& group) {
+  std::vector<c10::intrusive_ptr<c10d::Backend>> all;
+  for (const c10::Device& device : group.getDeviceTypes()) {
+    auto backend = group.getBackend(device.type());
+    if (backend && std::find(all.begin(), all.end(), backend) == all.end()) all.push_back(std::move(backend));
+  }
+  return all;
+}
+
+void label_group(c10d::ProcessGroup& group, const std::optional<std::string>& name, const std::string& label) {
+  if (name) group.setGroupName(*name);
+  group.setGroupDesc(label);
+  for (const auto& backend : backends_of(group)) label_backend(*backend, name, label);
+}
+
+}  // namespace distributed
+}  // namespace dbg

@@ -1,0 +1,231 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Waits without waiting for ever, and turns what goes wrong into one CommError that says all that is known.
+#include "distributed/collective_call.h"
+
+#include <c10/util/Exception.h>
+#include <cxxabi.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "distributed/failure_notes.h"
+
+namespace dbg::distributed {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// The backend's own deadline should strike first: its words say which side it waited for.
+constexpr milliseconds kBackendGrace{200};
+// How long the notes of the others are waited for. With the grace it stays below kLongestOverrun.
+constexpr milliseconds kNotesLimit{400};
+// An operation that takes longer asks now and then whether another member has failed.
+constexpr milliseconds kSlice{250};
+constexpr milliseconds kShortestTimeout{1};
+
+double seconds(milliseconds duration) {
+  return static_cast<double>(duration.count()) / 1000.0;
+}
+
+constexpr const char* kAdviceBroken =
+    "close the group and create it again under the same label on all its ranks, or start the program anew";
+
+}  // namespace
+
+CollectiveCall::CollectiveCall(GroupHalf& half, std::string_view operation, const CallOptions& options)
+    : half_(half),
+      operation_(operation),
+      started_(steady_clock::now()),
+      timeout_(options.timeout.value_or(half.timeout)),
+      sequence_(half.sequence.fetch_add(1, std::memory_order_relaxed)),
+      abort_(options.abort) {
+  if (timeout_ <= milliseconds::zero()) {
+    throw ConfigError(
+        fmt::format("{}: {} with a timeout of {} ms; it must be positive", half_.label, operation_, timeout_.count()));
+  }
+  // Before anything else touches the group: a forked child has its locks and none of its threads.
+  if (const pid_t own = ::getpid(); own != half_.owner_pid) {
+    fail(CommErrorKind::forked, fmt::format("process {} is a child of {}, which made the group", own, half_.owner_pid),
+         "make groups after the fork, or start workers by exec");
+  }
+  if (const auto cause = half_.broken.cause()) fail(CommErrorKind::broken, *cause, kAdviceBroken);
+  if (!half_.backend) fail(CommErrorKind::broken, "the group was closed", kAdviceBroken);
+  const std::string backend = half_.backend->getBackendName();
+  is_gloo_ = backend == "gloo";
+  records_itself_ = backend == "nccl";
+}
+
+milliseconds CollectiveCall::elapsed() const {
+  return std::chrono::duration_cast<milliseconds>(steady_clock::now() - started_);
+}
+
+milliseconds CollectiveCall::left() const {
+  return std::max(kShortestTimeout, timeout_ - elapsed());
+}
+
+void CollectiveCall::run(const CallShape& shape, Start start) {
+  std::optional<CommsRecord> record;
+  if (!records_itself_) record.emplace(half_, operation_, sequence_, shape);
+  peer_ = shape.peer;
+  try {
+    throw_if_aborted();
+    const c10::intrusive_ptr<c10d::Work> work = start(left());
+    if (!work) return;  // a backend may have nothing to wait for
+    const AbortSignal::Scope scope(abort_, work);
+    if (is_gloo_ && shape.peer >= 0) {
+      wait_for_message(*work);
+    } else if (is_gloo_) {
+      wait(*work);
+    } else {
+      wait_for_completion(*work);
+    }
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (const CommError&) {
+    throw;
+  } catch (...) {
+    translate_current_exception();
+  }
+}
+
+void CollectiveCall::run_blocking(const CallShape& shape, c10::function_ref<void(milliseconds)> body) {
+  run(shape, [&](milliseconds left) {
+    body(left);
+    return c10::intrusive_ptr<c10d::Work>();
+  });
+}
+
+// gloo's sends and receives can't be asked whether they are done, and a wait that ends early closes the connection; but
+// they can be aborted.
+void CollectiveCall::wait_for_message(c10d::Work& work) {
+  if (!work.wait(left())) {
+    throw_if_aborted();
+    break_group(CommErrorKind::broken, "the backend gave the message up", kAdviceBroken);
+  }
+}
+
+// gloo's collectives run on its own threads and can be waited for in slices.
+void CollectiveCall::wait(c10d::Work& work) {
+  for (;;) {
+    const milliseconds longest = timeout_ + kBackendGrace - elapsed();
+    try {
+      work.wait(std::clamp(longest, kShortestTimeout, kSlice));
+      return;
+    } catch (const c10::Error& error) {
+      // Work::wait's own words for the end of a slice. What the work itself failed of goes on up.
+      if (error.what_without_backtrace() == nullptr ||
+          std::string_view(error.what_without_backtrace()).find("Operation timed out!") == std::string_view::npos) {
+        throw;
+      }
+      if (work.isCompleted()) continue;
+    }
+    throw_if_aborted();
+    throw_if_others_failed();
+    if (longest <= kShortestTimeout) {
+      break_group(CommErrorKind::timeout, fmt::format("not done within {:.3f} s", seconds(timeout_)));
+    }
+  }
+}
+
+// Others: waiting with a deadline may abort the communicator (NCCL), so they are asked.
+void CollectiveCall::wait_for_completion(c10d::Work& work) {
+  auto pause = std::chrono::microseconds(20);
+  auto next_look = kSlice;
+  while (!work.isCompleted()) {
+    if (elapsed() >= timeout_) {
+      break_group(CommErrorKind::timeout, fmt::format("not done within {:.3f} s", seconds(timeout_)));
+    }
+    throw_if_aborted();
+    if (elapsed() >= next_look) {
+      throw_if_others_failed();
+      next_look = elapsed() + kSlice;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::microseconds(1000));
+  }
+  work.wait();
+}
+
+void CollectiveCall::throw_if_aborted() {
+  if (abort_ == nullptr) return;
+  // The peer's half of the message is under way, so the connection is of no more use.
+  if (const auto cause = abort_->cause()) {
+    break_group(CommErrorKind::broken, fmt::format("aborted: {}", *cause), kAdviceBroken);
+  }
+}
+
+void CollectiveCall::throw_if_others_failed() {
+  if (!has_failure_note(half_)) return;
+  break_group(CommErrorKind::peer_lost, "another member of the group failed meanwhile");
+}
+
+void CollectiveCall::translate_current_exception() {
+  CommCause cause = cause_of_current_exception();
+  if (cause.breaks_group) break_group(cause.kind, std::move(cause.text));
+  fail(cause.kind, std::move(cause.text));
+}
+
+void CollectiveCall::fail(CommErrorKind kind, std::string cause, std::string advice, std::vector<int> peers) {
+  CommFailure failure;
+  failure.kind = kind;
+  failure.group = half_.name;
+  failure.label = half_.label;
+  failure.ranks = half_.ranks;
+  failure.rank = half_.global_rank();
+  failure.peers = std::move(peers);
+  failure.operation = operation_;
+  failure.elapsed = elapsed();
+  failure.cause = std::move(cause);
+  failure.advice = std::move(advice);
+  throw CommError(std::move(failure));
+}
+
+void CollectiveCall::break_group(CommErrorKind kind, std::string cause, std::string advice, std::vector<int> peers) {
+  if (peers.empty() && peer_ >= 0) peers = global_ranks(half_, {peer_});
+  // First, so that other threads of this rank stop using it.
+  half_.broken.set(fmt::format("broken since {} failed: {}: {}", operation_, to_text(kind), cause));
+  leave_failure_note(half_, {kind, operation_, sequence_, cause});
+  if (const auto notes = collect_failure_notes(half_, kNotesLimit)) {
+    if (peers.empty()) peers = global_ranks(half_, notes->silent);
+    if (!notes->silent.empty()) {
+      cause += fmt::format("; no word from rank{} {}", notes->silent.size() == 1 ? "" : "s",
+                           fmt::join(global_ranks(half_, notes->silent), ", "));
+    }
+    for (int rank = 0; rank < half_.size(); ++rank) {
+      const auto& note = notes->by_rank[static_cast<std::size_t>(rank)];
+      if (!note) continue;
+      cause += fmt::format("; rank {} says: {} in {}", half_.ranks[static_cast<std::size_t>(rank)], to_text(note->kind),
+                           note->operation);
+      // A connection that a timed-out member closed says "lost" to those behind it.
+      if (kind == CommErrorKind::peer_lost && note->kind == CommErrorKind::timeout) kind = CommErrorKind::timeout;
+    }
+  }
+  if (advice.empty()) {
+    advice = peers.empty() ? "look for the rank that hangs or died first"
+                           : fmt::format("look at rank{} {}: it hangs, died, or takes another path through the program",
+                                         peers.size() == 1 ? "" : "s", fmt::join(peers, ", "));
+  }
+  fail(kind, std::move(cause), std::move(advice), std::move(peers));
+}
+
+std::vector<int> global_ranks(const GroupHalf& half, const std::vector<int>& ranks_in_group) {
+  std::vector<int> ranks;
+  ranks.reserve(ranks_in_group.size());
+  for (const int rank : ranks_in_group) ranks.push_back(half.ranks.at(static_cast<std::size_t>(rank)));
+  return ranks;
+}
+
+void require_member(const GroupHalf& half, std::string_view operation, std::string_view role, int rank_in_group) {
+  if (rank_in_group >= 0 && rank_in_group < half.size()) return;
+  throw ConfigError(fmt::format(
+      "{}: {} with {} {}; it is a rank within the group, 0 to {} (global ranks [{}] stand there in this order)",
+      half.label, operation, role, rank_in_group, half.size() - 1, fmt::join(half.ranks, ", ")));
+}
+
+}  // namespace dbg::distributed

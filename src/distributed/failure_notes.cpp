@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Writes, reads and waits for the notes. A store that is down is no second failure.
+#include "distributed/failure_notes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <thread>
+
+#include "base/fence.h"
+
+namespace dbg::distributed {
+namespace {
+
+constexpr const char* kAnyKey = "failed/any";
+constexpr std::chrono::milliseconds kPoll{20};
+constexpr std::size_t kLongestCause = 500;
+
+std::string key_of(int rank_in_group) {
+  return fmt::format("failed/{}", rank_in_group);
+}
+
+std::optional<CommErrorKind> kind_from(std::string_view text) {
+  for (int kind = 0; kind <= static_cast<int>(CommErrorKind::unsupported); ++kind) {
+    if (text == to_text(static_cast<CommErrorKind>(kind))) return static_cast<CommErrorKind>(kind);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string FailureNote::to_text() const {
+  return fmt::format("{}\n{}\n{}\n{}", dbg::to_text(kind), operation, sequence,
+                     std::string_view(cause).substr(0, kLongestCause));
+}
+
+std::optional<FailureNote> FailureNote::parse(const std::string& text) {
+  const std::string_view all(text);
+  const std::size_t first = all.find('\n');
+  const std::size_t second = first == all.npos ? first : all.find('\n', first + 1);
+  const std::size_t third = second == all.npos ? second : all.find('\n', second + 1);
+  if (third == all.npos) return std::nullopt;
+  FailureNote note;
+  const auto kind = kind_from(all.substr(0, first));
+  if (!kind) return std::nullopt;
+  note.kind = *kind;
+  note.operation = all.substr(first + 1, second - first - 1);
+  const std::string_view number = all.substr(second + 1, third - second - 1);
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), note.sequence);
+  if (error != std::errc() || end != number.data() + number.size()) return std::nullopt;
+  note.cause = all.substr(third + 1, kLongestCause);
+  return note;
+}
+
+void leave_failure_note(const GroupHalf& half, const FailureNote& note) {
+  if (!half.store) return;
+  base::run_fenced([&] {
+    half.store->set(key_of(half.rank_in_group), note.to_text());
+    half.store->set(kAnyKey, "1");
+  });
+}
+
+bool has_failure_note(const GroupHalf& half) {
+  bool is_there = false;
+  if (half.store) base::run_fenced([&] { is_there = half.store->check({kAnyKey}); });
+  return is_there;
+}
+
+std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::chrono::milliseconds limit) {
+  if (!half.store) return std::nullopt;
+  FailureNotes notes;
+  const auto refusal = base::run_fenced([&] {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    notes.by_rank.resize(static_cast<std::size_t>(half.size()));
+    std::vector<int> awaited;
+    for (int rank = 0; rank < half.size(); ++rank) {
+      if (rank != half.rank_in_group) awaited.push_back(rank);
+    }
+    for (;;) {
+      awaited.erase(std::remove_if(awaited.begin(), awaited.end(),
+                                   [&](int rank) {
+                                     if (!half.store->check({key_of(rank)})) return false;
+                                     notes.by_rank[static_cast<std::size_t>(rank)] =
+                                         FailureNote::parse(half.store->get_to_str(key_of(rank)));
+                                     return true;
+                                   }),
+                    awaited.end());
+      if (awaited.empty() || std::chrono::steady_clock::now() >= deadline) break;
+      std::this_thread::sleep_for(kPoll);
+    }
+    notes.silent = std::move(awaited);
+  });
+  if (refusal) return std::nullopt;
+  return notes;
+}
+
+void delete_failure_notes(const GroupHalf& half) {
+  if (!half.store) return;
+  base::run_fenced([&] {
+    half.store->deleteKey(key_of(half.rank_in_group));
+    half.store->deleteKey(kAnyKey);
+  });
+}
+
+}  // namespace dbg::distributed

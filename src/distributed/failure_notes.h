@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Notes that the members of a failing group leave each other in its store, so that each can say who is silent.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dbg/error.h"
+#include "distributed/group_half.h"
+
+namespace dbg::distributed {
+
+/// What one member says about its own failure.
+///
+/// In the store: key `failed/<rank in group>`, value `<kind>\n<operation>\n<sequence>\n<cause>`, and the key
+/// `failed/any` once there is one. Written at most once a member.
+struct FailureNote {
+  CommErrorKind kind = CommErrorKind::broken;
+  std::string operation;
+  std::uint64_t sequence = 0;
+  std::string cause;
+
+  std::string to_text() const;
+  /// nullopt for what is no note; a store may hold anything.
+  static std::optional<FailureNote> parse(const std::string& text);
+};
+
+/// What the members' notes say together.
+struct FailureNotes {
+  std::vector<std::optional<FailureNote>> by_rank;  ///< rank in group; nullopt: silent
+  std::vector<int> silent;                          ///< ranks in the group, never the caller's own
+};
+
+/// Leaves this member's note. Nothing happens without a store, or when that does not answer.
+void leave_failure_note(const GroupHalf& half, const FailureNote& note);
+
+/// Whether some member has left a note. One question to the store; false without one or when it does not answer.
+bool has_failure_note(const GroupHalf& half);
+
+/// Waits until each other member has left a note, at most for `limit`. nullopt without a store, or when that does not
+/// answer: nobody is called silent on no evidence.
+std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::chrono::milliseconds limit);
+
+/// Deletes this member's keys (for closing a group). Never throws.
+void delete_failure_notes(const GroupHalf& half);
+
+}  // namespace dbg::distributed

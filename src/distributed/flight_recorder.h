@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// What torch's Flight Recorder of the gloo backends knows of a group.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dbg::distributed {
+
+/// A group as `pg_config` of a Flight Recorder dump shows it.
+struct RecordedGroup {
+  std::string name;
+  std::string description;
+  std::string ranks;
+};
+
+/// The dump that `torch.distributed`'s tools read, as JSON; empty where this torch has none. `with_entries`:
+/// collectives too.
+std::string flight_recorder_json(bool with_entries);
+
+/// nullopt when there is none of that name, or this torch has no recorder for gloo.
+std::optional<RecordedGroup> recorded_group_config(const std::string& name);
+
+}  // namespace dbg::distributed

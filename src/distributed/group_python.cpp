@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Meets Python ranks in one gloo group. The keys are torch.distributed's (distributed_c10d.py, 2.7 to 2.15).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/fence.h"
+#include "dbg/error.h"
+#include "distributed/backends.h"
+#include "distributed/group_builder.h"
+#include "distributed/labels.h"
+#include "distributed/trace_info.h"
+
+namespace dbg {
+
+using distributed::OwnedHalf;
+
+namespace {
+
+struct PythonNames {
+  std::string group;       // as Python shows it
+  std::string key_prefix;  // of the cpu backend's keys
+};
+
+// A PrefixStore puts its prefix and a slash before a key, and Python's prefixes of groups and devices end in one, too.
+PythonNames names_of(const PythonGroup& group) {
+  if (group.kind == PythonGroup::Kind::world) return {"0", "default_pg/0//cpu/"};
+  if (group.name.empty()) throw ConfigError("join_python: a subgroup or custom group has a name; it is empty.");
+  if (group.kind == PythonGroup::Kind::subgroup) {
+    return {group.name, fmt::format("default_pg/0//{}//cpu/", group.name)};
+  }
+  return {group.name, fmt::format("{0}/{0}//cpu/", group.name)};
+}
+
+}  // namespace
+
+std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& world, const PythonGroup& group,
+                                                                const GroupOptions& options) {
+  const auto began = std::chrono::steady_clock::now();
+  const PythonNames names = names_of(group);
+  auto impl = std::make_unique<Impl>();
+  impl->name = options.group_name.empty() ? distributed::sanitised_group_name(group.name)
+                                          : distributed::checked_group_name(options.group_name);
+  if (options.device_backend != "auto" && options.device_backend != "gloo") {
+    throw ConfigError(fmt::format("join_python '{}': the device backend is '{}'; Python is met over gloo.", impl->name,
+                                  options.device_backend));
+  }
+  impl->ranks = group.ranks;
+  if (impl->ranks.empty()) {
+    impl->ranks.resize(static_cast<std::size_t>(world.world_size()));
+    std::iota(impl->ranks.begin(), impl->ranks.end(), 0);
+  }
+  const auto own = std::find(impl->ranks.begin(), impl->ranks.end(), world.rank());
+  if (own == impl->ranks.end()) return nullptr;
+  impl->rank_in_group = static_cast<int>(own - impl->ranks.begin());
+  impl->local_rank = world.local_rank();
+  impl->timeout = distributed::timeout_or(options.timeout, world.timeout(), impl->name);
+  impl->world = world;
+
+  auto half = std::make_shared<OwnedHalf>();
+  half->half = "cpu";
+  half->kind = "gloo";
+  half->has_label = options.with_labels;
+  half->state.label = distributed::label_of(impl->name, "cpu");
+  half->state.name = names.group;
+  half->state.ranks = impl->ranks;
+  half->state.rank_in_group = impl->rank_in_group;
+  half->state.timeout = impl->timeout;
+  const auto keys = c10::make_intrusive<distributed::TrackedStore>(world.store(), names.key_prefix);
+  keys->setTimeout(impl->timeout);
+  keys->set_deadline(began + impl->timeout);
+  half->keys = {keys};
+
+  BackendRequest request;
+  request.store = keys;
+  request.rank = impl->rank_in_group;
+  request.size = static_cast<int>(impl->ranks.size());
+  request.global_ranks = impl->ranks;
+  request.group_name = names.group;
+  request.group_desc = half->state.label;
+  request.half = half->half;
+  request.interface = world.interface();
+  request.timeout = impl->timeout;
+  try {
+    distributed::MadeHalf made = distributed::make_half("gloo", request, impl->timeout, options.check,
+                                                        options.with_labels, "pg_wrapper:" + names.group);
+    keys->set_deadline(std::nullopt);
+    half->group = std::move(made.group);
+    half->state.backend = std::move(made.backend);
+    half->registered_name = distributed::register_group(names.group, impl->global_rank(), half->group);
+    if (half->has_label) half->listing = distributed::list_in_traces(half->state, half->kind);
+  } catch (const Error&) {
+    keys->delete_written_keys();
+    throw;
+  } catch (...) {
+    CommFailure failure;
+    failure.cause = base::describe_current_exception();
+    keys->delete_written_keys();
+    failure.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
+    failure.kind = failure.elapsed >= impl->timeout ? CommErrorKind::peer_missing : CommErrorKind::peer_lost;
+    failure.group = names.group;
+    failure.label = half->state.label;
+    failure.ranks = impl->ranks;
+    failure.rank = impl->global_rank();
+    failure.operation = "join_python";
+    failure.advice = fmt::format("See whether the Python ranks make the group too: the keys looked at begin with '{}'",
+                                 names.key_prefix);
+    throw CommError(std::move(failure));
+  }
+  impl->cpu = half;
+  impl->device = half;
+  return std::shared_ptr<GroupCoordinator>(new GroupCoordinator(std::move(impl)));
+}
+
+}  // namespace dbg

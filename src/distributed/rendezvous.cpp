@@ -1,0 +1,295 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// The handshake's two sides: the leader gathers, checks and gives the word; members answer.
+#include "distributed/rendezvous.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/fence.h"
+#include "dbg/error.h"
+#include "dbg/version.h"
+#include "distributed/handshake_record.h"
+#include "distributed/labels.h"
+#include "distributed/tracked_store.h"
+
+namespace dbg::distributed {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string record_key(int rank) {
+  return fmt::format("r{}", rank);
+}
+std::string mail_key(const std::string& nonce) {
+  return "m/" + nonce;
+}
+std::string answer_key(const std::string& nonce) {
+  return "a/" + nonce;
+}
+std::string go_key(const std::string& leaders_nonce) {
+  return "g/" + leaders_nonce;
+}
+
+// What ends a handshake on this rank; becomes a CommError, and is told to the others.
+struct Verdict {
+  CommErrorKind kind = CommErrorKind::peer_missing;
+  std::vector<int> peers;
+  std::string cause;
+};
+
+class Handshake {
+ public:
+  Handshake(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix, const HandshakeRequest& request)
+      : request_(request),
+        began_(Clock::now()),
+        deadline_(began_ + request.timeout),
+        store_(c10::make_intrusive<TrackedStore>(store, fmt::format("{}/hs/{}", prefix, request.name))),
+        labels_(c10::make_intrusive<TrackedStore>(store, fmt::format("{}/at/{}", prefix, ranks_text(request.ranks)))),
+        generations_(c10::make_intrusive<TrackedStore>(store, prefix + "/gen")),
+        own_(HandshakeRecord::of_this_process()) {
+    own_.rank = request.ranks.at(static_cast<std::size_t>(request.rank_in_group));
+    own_.ranks = request.ranks;
+    own_.settings = request.settings;
+    own_.settings["version of dbg"] = version();
+    own_.settings["version of torch"] = compiled_torch_version();
+    own_.binds_to_loopback = request.binds_to_loopback;
+  }
+
+  HandshakeResult run() {
+    std::optional<Verdict> verdict;
+    HandshakeResult result;
+    const auto cause = base::run_fenced([&] {
+      verdict = announce();
+      if (!verdict) verdict = request_.rank_in_group == 0 ? lead(result) : follow(result);
+      if (verdict) {
+        give_up(*verdict);
+      } else {
+        take_back();
+      }
+    });
+    if (cause) verdict = Verdict{CommErrorKind::store_down, {}, fmt::format("the store failed: {}", *cause)};
+    if (!verdict) {
+      result.keys = store_;
+      return result;
+    }
+    CommFailure failure;
+    failure.kind = verdict->kind;
+    failure.group = fmt::format("{}@{}", request_.name, ranks_text(request_.ranks));
+    failure.label = request_.name;
+    failure.ranks = request_.ranks;
+    failure.rank = own_.rank;
+    failure.peers = verdict->peers;
+    failure.operation = "create";
+    failure.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began_);
+    failure.cause = verdict->cause;
+    failure.advice = advice_for(verdict->kind);
+    throw CommError(std::move(failure));
+  }
+
+ private:
+  static const char* advice_for(CommErrorKind kind) {
+    switch (kind) {
+      case CommErrorKind::peer_missing:
+        return "See whether that rank still runs and makes this group too, or raise the timeout";
+      case CommErrorKind::handshake_mismatch:
+        return "Make every member of the group pass the same name, ranks and options, from one process a rank";
+      case CommErrorKind::store_down:
+        return "See whether the rank that serves the store still runs";
+      default:
+        return "See what became of that rank";
+    }
+  }
+
+  std::optional<HandshakeRecord> record_of(int rank) {
+    const auto text = store_->peek(record_key(rank));
+    return text ? HandshakeRecord::from_json(*text) : std::nullopt;
+  }
+
+  void mail(const std::string& nonce, const HandshakeMail& what) { store_->put(mail_key(nonce), what.to_json()); }
+
+  Verdict rival(const HandshakeRecord& other) const {
+    return {CommErrorKind::handshake_mismatch,
+            {own_.rank},
+            fmt::format("two processes claim to be rank {}: pid {} on {}, and pid {} on {}", own_.rank, own_.pid,
+                        own_.host, other.pid, other.host)};
+  }
+
+  // Leaves the own record. Another live process's under the same rank is a rival; what a dead one left is written over.
+  std::optional<Verdict> announce() {
+    const auto before = record_of(own_.rank);
+    store_->put(record_key(own_.rank), own_.to_json());
+    labels_->put(record_key(own_.rank), request_.name);
+    if (!before || !before->gone.empty() || !before->is_alive().value_or(false)) return std::nullopt;
+    Verdict verdict = rival(*before);
+    mail(before->nonce, {{}, verdict.kind, verdict.peers, verdict.cause});
+    return verdict;
+  }
+
+  // What both sides look at each time round: bad news by mail, and whether the own record is still there.
+  std::optional<Verdict> look_around(std::optional<HandshakeMail>& news) {
+    if (const auto text = store_->peek(mail_key(own_.nonce))) {
+      news = HandshakeMail::from_json(*text);
+      if (news && news->prepare.empty()) return Verdict{news->kind, news->peers, news->cause};
+    }
+    const auto own = record_of(own_.rank);
+    if (own && own->nonce != own_.nonce) return rival(*own);
+    return std::nullopt;
+  }
+
+  std::optional<Verdict> lead(HandshakeResult& result) {
+    PollPause pause;
+    std::vector<std::string> asked(request_.ranks.size());  // the nonce that was sent "prepare", per member
+    std::set<std::size_t> answered{0};
+    do {
+      std::optional<HandshakeMail> news;
+      if (auto verdict = look_around(news)) return verdict;
+      // Also those that answered by silence so far are read again: what a dead process left may have been replaced.
+      bool all_there = true;
+      std::vector<std::string> nonces(request_.ranks.size());
+      for (std::size_t i = 1; i < request_.ranks.size(); ++i) {
+        if (answered.count(i) != 0) continue;
+        const auto record = record_of(request_.ranks[i]);
+        if (!record || !record->gone.empty()) {
+          all_there = false;
+          continue;
+        }
+        known_[record->rank] = record->nonce;
+        if (const auto difference = difference_of(own_, *record)) {
+          return Verdict{CommErrorKind::handshake_mismatch, {record->rank}, *difference};
+        }
+        nonces[i] = record->nonce;
+      }
+      if (!all_there) continue;
+      for (std::size_t i = 1; i < request_.ranks.size(); ++i) {
+        if (answered.count(i) != 0) continue;
+        if (asked[i] != nonces[i]) {
+          asked[i] = nonces[i];
+          mail(asked[i], {own_.nonce, CommErrorKind::peer_missing, {}, {}});
+        } else if (store_->peek(answer_key(asked[i]))) {
+          answered.insert(i);
+        }
+      }
+      if (answered.size() == request_.ranks.size()) {
+        const std::string counter = fmt::format("{}@{}", request_.name, ranks_text(request_.ranks));
+        result.generation = generations_->add(counter, 1) - 1;
+        store_->put(go_key(own_.nonce), std::to_string(result.generation));
+        return std::nullopt;
+      }
+    } while (pause.wait(deadline_));
+    return who_is_missing();
+  }
+
+  std::optional<Verdict> follow(HandshakeResult& result) {
+    PollPause pause;
+    std::string leader;  // the nonce of the leader that asked
+    do {
+      std::optional<HandshakeMail> news;
+      if (auto verdict = look_around(news)) return verdict;
+      if (leader.empty()) {
+        const auto record = record_of(request_.ranks.front());
+        if (record && record->gone.empty()) {
+          known_[record->rank] = record->nonce;
+          if (const auto difference = difference_of(*record, own_)) {
+            return Verdict{CommErrorKind::handshake_mismatch, {record->rank}, *difference};
+          }
+        }
+      }
+      if (news && news->prepare != leader) {
+        leader = news->prepare;
+        store_->put(answer_key(own_.nonce), "here");
+        pause = PollPause();
+      }
+      if (!leader.empty()) {
+        if (const auto go = store_->peek(go_key(leader))) {
+          result.generation = std::stoll(*go);
+          return std::nullopt;
+        }
+      }
+    } while (pause.wait(deadline_));
+    return who_is_missing();
+  }
+
+  // At the deadline: who never came, else who came and fell silent.
+  Verdict who_is_missing() {
+    std::vector<int> never;
+    std::vector<int> silent;
+    std::string notes;
+    std::string other_labels;
+    for (const int rank : request_.ranks) {
+      if (rank == own_.rank) continue;
+      const auto record = record_of(rank);
+      if (record && record->gone.empty()) {
+        // A leader answers its members; a member hears of no other member.
+        if (request_.rank_in_group == 0 || rank == request_.ranks.front()) silent.push_back(rank);
+        continue;
+      }
+      never.push_back(rank);
+      if (record) notes += fmt::format("; {} was here and gave up: {}", record->who(), record->gone);
+      const auto label = labels_->peek(record_key(rank));
+      if (label && *label != request_.name) {
+        other_labels += fmt::format("; rank {} makes a group '{}' of the same ranks", rank, *label);
+      }
+    }
+    const double seconds = static_cast<double>(request_.timeout.count()) / 1000.0;
+    if (!other_labels.empty()) {
+      return {CommErrorKind::handshake_mismatch, never,
+              fmt::format("rank {} makes the group '{}'{}", own_.rank, request_.name, other_labels)};
+    }
+    if (!never.empty()) {
+      return {CommErrorKind::peer_missing, never,
+              fmt::format("within {:.1f} s {} did not come: {} of {} members are here{}", seconds, ranks_words(never),
+                          request_.ranks.size() - never.size(), request_.ranks.size(), notes)};
+    }
+    return {CommErrorKind::peer_lost, silent,
+            fmt::format("within {:.1f} s {} came, but did not answer", seconds, ranks_words(silent))};
+  }
+
+  static std::string ranks_words(const std::vector<int>& ranks) {
+    return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+  }
+
+  // Tells all that are known, and leaves a record that says so: a late one shall not take this for a living member.
+  void give_up(const Verdict& verdict) {
+    for (const auto& [rank, nonce] : known_) {
+      const bool is_leader = rank == request_.ranks.front();
+      if (request_.rank_in_group == 0 || is_leader) mail(nonce, {{}, verdict.kind, verdict.peers, verdict.cause});
+    }
+    own_.gone = verdict.cause.empty() ? "for no known reason" : verdict.cause;
+    const auto current = record_of(own_.rank);
+    if (current && current->nonce == own_.nonce) store_->put(record_key(own_.rank), own_.to_json());
+    store_->deleteKey(mail_key(own_.nonce));
+    store_->deleteKey(answer_key(own_.nonce));
+  }
+
+  void take_back() {
+    store_->deleteKey(record_key(own_.rank));
+    store_->deleteKey(mail_key(own_.nonce));
+    labels_->deleteKey(record_key(own_.rank));
+    // By the leader's word it is known that the answer was read.
+    store_->deleteKey(answer_key(own_.nonce));
+  }
+
+  const HandshakeRequest& request_;
+  const Clock::time_point began_;
+  const Clock::time_point deadline_;
+  c10::intrusive_ptr<TrackedStore> store_;
+  c10::intrusive_ptr<TrackedStore> labels_;
+  c10::intrusive_ptr<TrackedStore> generations_;
+  HandshakeRecord own_;
+  std::map<int, std::string> known_;  // rank -> nonce of those whose record was seen
+};
+
+}  // namespace
+
+HandshakeResult shake_hands(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix,
+                            const HandshakeRequest& request) {
+  return Handshake(store, prefix, request).run();
+}
+
+}  // namespace dbg::distributed

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// A store for one group's keys: under a prefix, without blocking the store it stands on, and with a list of what it
+// wrote.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
+
+namespace dbg::distributed {
+
+/// Forwards to `inner` with `prefix/` before each key and remembers which keys it wrote, so that a group can take away
+/// exactly what it left there.
+///
+/// Waiting never blocks in `inner`: a TCPStore's client lets one operation through at a time, so that a thread that
+/// waited inside would keep out the very thread that was to write the key. It polls instead, at most every 50 ms.
+/// Threads: as safe as `inner` (all of torch's are).
+class TrackedStore : public c10d::Store {
+ public:
+  TrackedStore(c10::intrusive_ptr<c10d::Store> inner, std::string prefix);
+
+  using c10d::Store::compareSet;
+  using c10d::Store::set;
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override;
+  std::vector<std::uint8_t> compareSet(const std::string& key, const std::vector<std::uint8_t>& expected,
+                                       const std::vector<std::uint8_t>& desired) override;
+  std::vector<std::uint8_t> get(const std::string& key) override;
+  std::int64_t add(const std::string& key, std::int64_t value) override;
+  bool deleteKey(const std::string& key) override;
+  bool check(const std::vector<std::string>& keys) override;
+  std::int64_t getNumKeys() override;
+  void wait(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
+  void append(const std::string& key, const std::vector<std::uint8_t>& value) override;
+  std::vector<std::vector<std::uint8_t>> multiGet(const std::vector<std::string>& keys) override;
+  void multiSet(const std::vector<std::string>& keys, const std::vector<std::vector<std::uint8_t>>& values) override;
+  bool hasExtendedApi() const override;
+  // Pure virtual from torch 2.8 or so on, and unknown before: no `override`.
+  c10::intrusive_ptr<c10d::Store> clone();  // NOLINT(modernize-use-override)
+
+  /// No wait goes beyond it, however long its own timeout: a backend that waits for one key after the other would take
+  /// that many timeouts. nullopt: none.
+  void set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline);
+
+  /// The value, or nullopt when the key is not there. Never waits, which `get` may do even after a `check`.
+  std::optional<std::string> peek(const std::string& key);
+  void put(const std::string& key, std::string_view value);
+
+  /// Deletes all keys that this store or a clone of it wrote. Returns false when `inner` failed at one of them; the
+  /// others are not tried then (it is likely gone). Never throws.
+  bool delete_written_keys() noexcept;
+
+  /// With the prefix, sorted: for tests and messages.
+  std::vector<std::string> written_keys() const;
+
+ private:
+  struct Written {
+    std::mutex mutex;
+    std::set<std::string> keys;  // under mutex; with the prefix
+  };
+  TrackedStore(c10::intrusive_ptr<c10d::Store> inner, std::string prefix, std::shared_ptr<Written> written);
+  std::string full(const std::string& key) const;
+  std::vector<std::string> full(const std::vector<std::string>& keys) const;
+  void remember(const std::string& full_key);
+
+  c10::intrusive_ptr<c10d::Store> inner_;
+  std::string prefix_;
+  std::shared_ptr<Written> written_;  // shared with clones
+  std::atomic<std::chrono::steady_clock::time_point> deadline_{std::chrono::steady_clock::time_point::max()};
+};
+
+/// Waits between two looks at a store: shortly at first, then longer, never above 50 ms.
+class PollPause {
+ public:
+  /// Sleeps, at most until `deadline`; false when that has passed.
+  bool wait(std::chrono::steady_clock::time_point deadline);
+
+ private:
+  std::chrono::microseconds next_{100};
+};
+
+}  // namespace dbg::distributed

@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// What a World holds, and how it is put together by its several makers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "dbg/world.h"
+
+namespace dbg {
+
+struct World::State {
+  /// All but the store. Throws: ConfigError when a value makes no sense.
+  static State checked(int rank, int world_size, const WorldOptions& options);
+
+  c10::intrusive_ptr<c10d::Store> store;
+  int rank = 0;
+  int world_size = 1;
+  WorldOptions options;
+  std::string kind;        // `HashStore`, `TCPStore` ...
+  std::string store_host;  // of a TCPStore
+  std::uint16_t store_port = 0;
+};
+
+namespace distributed {
+
+/// A store with what its messages say about it.
+struct NamedStore {
+  c10::intrusive_ptr<c10d::Store> store;
+  std::string kind;
+  std::string host = {};
+  std::uint16_t port = 0;
+};
+
+/// Serves or joins a TCPStore, within `timeout`; `world_size` is told to the store as torch's Python tells it.
+/// Throws: CommError (store_down) with host, port, role and elapsed time.
+NamedStore open_tcp_store(const TcpStoreAddress& address, int world_size, std::chrono::milliseconds timeout);
+
+/// Throws: CommError (store_down).
+NamedStore open_file_store(const std::string& path, int world_size, std::chrono::milliseconds timeout);
+
+NamedStore open_memory_store();
+
+}  // namespace distributed
+}  // namespace dbg

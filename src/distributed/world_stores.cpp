@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Opens the stores a World can be made over, with errors that say where, as whom and after how long.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "base/errno_text.h"
+#include "base/fence.h"
+#include "dbg/error.h"
+#include "distributed/world_state.h"
+
+namespace dbg::distributed {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+[[noreturn]] void throw_store_down(std::string operation, Clock::time_point began, std::string cause,
+                                   std::string advice) {
+  CommFailure failure;
+  failure.kind = CommErrorKind::store_down;
+  failure.operation = std::move(operation);
+  failure.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
+  failure.cause = std::move(cause);
+  failure.advice = std::move(advice);
+  throw CommError(std::move(failure));
+}
+
+}  // namespace
+
+NamedStore open_tcp_store(const TcpStoreAddress& address, int world_size, std::chrono::milliseconds timeout) {
+  const auto began = Clock::now();
+  c10d::TCPStoreOptions options;
+  options.port = address.port;
+  options.isServer = address.is_server;
+  options.timeout = timeout;
+  options.multiTenant = true;
+  options.numWorkers = static_cast<std::size_t>(world_size);
+  // A Python rank that serves waits until all have said that they are here; clients say so without waiting. A server
+  // of ours waits for nobody: who is missing is for the groups' handshake to say.
+  options.waitWorkers = !address.is_server;
+  c10::intrusive_ptr<c10d::TCPStore> store;
+  if (const auto cause =
+          base::run_fenced([&] { store = c10::make_intrusive<c10d::TCPStore>(address.host, options); })) {
+    throw_store_down(
+        fmt::format("{} the TCPStore at {}:{}", address.is_server ? "serving (as its server)" : "joining (as a client)",
+                    address.host, address.port),
+        began, *cause,
+        address.is_server ? "Is the port taken, or the host not this machine's?"
+                          : "Does the rank that serves it (MASTER_ADDR, MASTER_PORT) run, and is it reachable?");
+  }
+  NamedStore named{store, "TCPStore", address.host, store->getPort()};
+  return named;
+}
+
+NamedStore open_file_store(const std::string& path, int world_size, std::chrono::milliseconds timeout) {
+  const auto began = Clock::now();
+  constexpr const char* kAdvice =
+      "Name a file, on a file system that all ranks see, in a folder that is there and writable";
+  // Torch's own store tries for five minutes to open what can't be opened.
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0) throw_store_down("opening the FileStore " + path, began, base::errno_text(errno), kAdvice);
+  ::close(file);
+  c10::intrusive_ptr<c10d::FileStore> store;
+  if (const auto cause = base::run_fenced([&] {
+        store = c10::make_intrusive<c10d::FileStore>(path, world_size);
+        store->setTimeout(timeout);
+      })) {
+    throw_store_down("opening the FileStore " + path, began, *cause, kAdvice);
+  }
+  return {store, "FileStore"};
+}
+
+NamedStore open_memory_store() {
+  return {c10::make_intrusive<c10d::HashStore>(), "HashStore"};
+}
+
+}  // namespace dbg::distributed

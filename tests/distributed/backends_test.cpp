@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Backends of each kind behind a group: a vendor's by its factory, checked ones, and what is refused.
+#include "distributed/backends.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dbg/backend_factory.h"
+#include "dbg/error.h"
+#include "distributed/groups.h"
+#include "support/rank_threads.h"
+
+namespace dbg {
+namespace {
+
+using c10d::ProcessGroupGloo;
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+// A backend that dbg does not know: a vendor's.
+class VendorBackend : public c10d::Backend {
+ public:
+  VendorBackend(int rank, int size) : Backend(rank, size) {}
+  const std::string getBackendName() const override { return "vendor"; }
+};
+
+TEST(BackendFactoryTest, AThirdBackendCarriesBothLabels) {
+  std::vector<BackendRequest> requests;
+  const auto registration = register_backend("vendor", [&](const BackendRequest& request) {
+    requests.push_back(request);
+    return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<VendorBackend>(request.rank, request.size));
+  });
+  GroupOptions options = test::gloo_pair("tp");
+  options.device_backend = "vendor";
+  options.cpu_backend = "vendor";
+  options.device_options = ProcessGroupGloo::Options::create(milliseconds(77));
+  const auto group = GroupCoordinator::create(World::for_threads(1).front(), {{0}}, options);
+  EXPECT_EQ(group->device_group()->getBackend(c10::DeviceType::CPU)->getGroupDesc(), "tp:device");
+  EXPECT_EQ(group->cpu_group()->getBackend(c10::DeviceType::CPU)->getGroupDesc(), "tp:cpu");
+  EXPECT_EQ(group->device_backend(), "vendor");
+  ASSERT_EQ(requests.size(), 2U);
+  const BackendRequest& device = requests[0].half == "device" ? requests[0] : requests[1];
+  EXPECT_EQ(device.group_name, "tp:device@0.g0");
+  EXPECT_EQ(device.group_desc, "tp:device");
+  EXPECT_EQ(device.options.get(), options.device_options.get());
+  EXPECT_THAT(device.global_ranks, testing::ElementsAre(0));
+}
+
+TEST(BackendFactoryTest, ARegistrationEndsOnceAndGroupsLiveOn) {
+  auto registration = register_backend("vendor", [](const BackendRequest& request) {
+    return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<VendorBackend>(request.rank, request.size));
+  });
+  EXPECT_THROW(register_backend("vendor", [](const BackendRequest&) { return c10::intrusive_ptr<c10d::Backend>(); }),
+               ConfigError);
+  GroupOptions options = test::gloo_pair("tp");
+  options.device_backend = "vendor";
+  const auto group = GroupCoordinator::create(World::for_threads(1).front(), {{0}}, options);
+  registration.remove();
+  registration.remove();
+  EXPECT_THROW(GroupCoordinator::create(World::for_threads(1).front(), {{0}}, options), ConfigError);
+  EXPECT_EQ(group->device_group()->getGroupDesc(), "tp:device");
+}
+
+TEST(BackendFactoryTest, ABackendOfAnotherPlaceIsRefused) {
+  const auto registration = register_backend("vendor", [](const BackendRequest&) {
+    return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<VendorBackend>(3, 4));
+  });
+  GroupOptions options = test::gloo_pair("tp");
+  options.device_backend = "vendor";
+  try {
+    GroupCoordinator::create(World::for_threads(1).front(), {{0}}, options);
+    FAIL() << "nothing was thrown";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("made rank 3 of 4, where 0 of 1 was asked for"));
+  }
+}
+
+TEST(BackendsTest, CheckedGroupsTurnMismatchesIntoErrorsAndGoOn) {
+  const std::vector<World> worlds = World::for_threads(2);
+  test::run_ranks_as_threads(2, [&](int rank) {
+    GroupOptions options = test::gloo_pair("tp");
+    options.check = true;
+    const auto group = GroupCoordinator::create(worlds[static_cast<std::size_t>(rank)], {{0, 1}}, options);
+    const auto backend = group->cpu_group()->getBackend(c10::DeviceType::CPU);
+    std::vector<at::Tensor> unlike{at::ones({rank + 1})};
+    EXPECT_ANY_THROW(backend->allreduce(unlike)->wait()) << "rank " << rank;
+    std::vector<at::Tensor> dtypes{at::ones({2}, rank == 0 ? at::kFloat : at::kDouble)};
+    EXPECT_ANY_THROW(backend->allreduce(dtypes)->wait()) << "rank " << rank;
+    test::expect_works(*backend);
+    EXPECT_EQ(backend->getGroupDesc(), "tp:cpu");
+  });
+}
+
+}  // namespace
+}  // namespace dbg

@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// The keys under which Python's groups meet, against torch's own PrefixStore as Python nests it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "dbg/error.h"
+#include "dbg/group_coordinator.h"
+#include "distributed/groups.h"
+#include "distributed/messages.h"
+#include "support/rank_threads.h"
+
+namespace dbg {
+namespace {
+
+using c10d::PrefixStore;
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// As torch.distributed nests them; the innermost last.
+c10::intrusive_ptr<c10d::Store> nested(c10::intrusive_ptr<c10d::Store> store,
+                                       const std::vector<std::string>& prefixes) {
+  for (const std::string& prefix : prefixes) store = c10::make_intrusive<PrefixStore>(prefix, store);
+  return store;
+}
+
+void expect_meets(const PythonGroup& group, const std::vector<std::string>& prefixes) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  test::run_ranks_as_threads(2, [&](int rank) {
+    if (rank == 0) {
+      const auto backend = test::somebodys_gloo(0, 2, nested(store, prefixes));
+      test::expect_works(*backend);
+    } else {
+      WorldOptions options;
+      options.interface = "lo";
+      const auto joined =
+          GroupCoordinator::join_python(World::create(store, 1, 2, options), group, test::gloo_pair("both"));
+      test::expect_works(*joined->cpu_group()->getBackend(c10::DeviceType::CPU));
+      EXPECT_EQ(joined->cpu_group()->getGroupDesc(), "both:cpu");
+      EXPECT_EQ(joined->cpu_group(), joined->device_group());
+    }
+  });
+}
+
+TEST(GroupPythonTest, MeetsTheWorldsGroup) {
+  expect_meets({}, {"default_pg", "0/", "cpu/"});
+}
+
+TEST(GroupPythonTest, MeetsASubgroup) {
+  expect_meets({PythonGroup::Kind::subgroup, "3", {0, 1}}, {"default_pg", "0/", "3/", "cpu/"});
+}
+
+TEST(GroupPythonTest, MeetsACustomGroup) {
+  expect_meets({PythonGroup::Kind::custom, "graft", {}}, {"graft", "graft/", "cpu/"});
+}
+
+TEST(GroupPythonTest, WhoIsNotListedGetsNothing) {
+  const World world = World::for_threads(3).back();
+  EXPECT_EQ(GroupCoordinator::join_python(world, {PythonGroup::Kind::subgroup, "1", {0, 1}}), nullptr);
+}
+
+TEST(GroupPythonTest, WhatMakesNoSenseIsRefused) {
+  const World world = World::for_threads(1).front();
+  EXPECT_THROW(GroupCoordinator::join_python(world, {PythonGroup::Kind::custom, "", {}}), ConfigError);
+  GroupOptions options = test::gloo_pair("g");
+  options.device_backend = "nccl";
+  EXPECT_THROW(GroupCoordinator::join_python(world, {}, options), ConfigError);
+}
+
+TEST(GroupPythonTest, ASilentPeerIsSaidWithinTheTimeout) {
+  GroupOptions options = test::gloo_pair("both");
+  options.timeout = milliseconds(700);
+  const World world = World::for_threads(2).front();
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_THAT(test::message_of<CommError>([&] { GroupCoordinator::join_python(world, {}, options); }),
+              AllOf(HasSubstr("both:cpu"), HasSubstr("join_python on rank 0"), HasSubstr("default_pg/0//cpu/")));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, options.timeout + milliseconds(1000));
+  EXPECT_EQ(world.store()->getNumKeys(), 0);
+}
+
+}  // namespace
+}  // namespace dbg
