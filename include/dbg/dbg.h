@@ -3,6 +3,7 @@
 // Everything there is to include, at once.
 #pragma once
 
+#include "dbg/compare.h"         // IWYU pragma: export
 #include "dbg/config.h"          // IWYU pragma: export
 #include "dbg/dims.h"            // IWYU pragma: export
 #include "dbg/dump_record.h"     // IWYU pragma: export

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/windowed_storage.h"
+
 namespace dbg::base {
 
 /// Why a tensor's values can't be read, or empty when they can.
@@ -37,6 +39,7 @@ class TensorBlocks {
 
  private:
   void read(std::int64_t storage_offset, std::int64_t rows);
+  void fetch_window(std::int64_t storage_offset);
   void gather(const std::byte* from, std::size_t dim, std::byte*& to) const;
 
   at::Tensor tensor_;
@@ -49,6 +52,7 @@ class TensorBlocks {
   std::int64_t row_elements_ = 1;    // elements behind dimension split_
   bool rows_are_dense_ = false;      // the dimensions from split_ on lie in memory without gaps
   bool by_operator_ = false;
+  WindowedStorage* windowed_ = nullptr;  // the storage, where its bytes have to be asked for
 
   std::vector<std::int64_t> outer_;  // the place in the dimensions before split_
   std::int64_t row_ = 0;             // the next block's first row

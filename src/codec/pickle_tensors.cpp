@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/windowed_storage.h"
 #include "codec/pickle_path.h"
 #include "codec/pickle_text.h"
 
@@ -184,6 +185,7 @@ MadeByCall PickleTensors::make_sparse_tensor(const PickleCall& call) {
     const MadeByCall part = tensor_of(data[i], call);
     if (!part.value) return refused(fmt::format("a sparse tensor with {}", part.reason));
     parts.push_back(part.value->toTensor());
+    base::load_whole(parts.back().storage());
   }
   const bool is_coalesced = has_flag && data[3].kind == PickleKind::boolean && data[3].index != 0;
   const auto sizes = integers_of(data[parts_count], call);
@@ -294,6 +296,7 @@ c10::Storage PickleTensors::resolved(const c10::Storage& storage, c10::ScalarTyp
   const auto found = resolved_.find(key);
   if (found != resolved_.end()) return found->second;
   spend(budget_.tensor_bytes, storage.nbytes(), call);
+  base::load_whole(storage);
   // All the storage and not the view: an expanded view of a few bytes would become as large as it claims to be.
   const auto elements = static_cast<std::int64_t>(storage.nbytes() / c10::elementSize(dtype));
   at::Tensor flat = make_strided(storage, dtype, {0, {elements}, {1}});

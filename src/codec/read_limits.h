@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 namespace dbg::codec {
@@ -22,6 +23,9 @@ struct ReadLimits {
   /// Bytes of all storages together (which are also held against the size of the input); and of one tensor, were it
   /// made contiguous: an expanded one costs the reader nothing, but whoever copies it.
   std::uint64_t max_tensor_bytes = std::uint64_t{64} << 30;
+  /// Storages in a zip file above so many bytes are read when they are walked (base/windowed_storage.h), and only then
+  /// held against their checksum.
+  std::uint64_t windowed_above_bytes = std::numeric_limits<std::uint64_t>::max();
 };
 
 /// An entry that was left out, since a c10::IValue can't hold it. The rest of the value is there.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "dbg/dump_record.h"
 #include "dump/file_system.h"
@@ -23,5 +24,10 @@ struct StoreResult {
 /// Throws: as write_record, but for EEXIST, which is no error here.
 StoreResult store_record(const std::string& folder, std::string_view name, const DumpRecord& record,
                          const RecordOptions& options = {}, FileSystem& files = FileSystem::real());
+
+/// Reads a record as `read_record` does, but for tensors of more than `above_bytes`: those are read when they are
+/// walked (base/windowed_storage.h), and only then held against their checksum. Throws: as read_record.
+DumpRecord read_record_in_windows(const std::string& path, std::uint64_t above_bytes,
+                                  std::vector<std::string>* left_out = nullptr);
 
 }  // namespace dbg::dumping
