@@ -108,11 +108,12 @@ void find(const at::Tensor& a, const at::Tensor& b, const TensorDiff& difference
                              difference.inf_in_both + difference.inf_unequal ==
                          0;
   const bool is_same = difference.same_bits;
-  PercentileFinder<Real> of_a;
-  PercentileFinder<Real> of_b;
-  PercentileFinder<Real> of_difference;
+  PercentileFinder<Real> of_a(difference.elements);
+  PercentileFinder<Real> of_b(is_same ? 0 : difference.elements);
+  PercentileFinder<Real> of_difference(is_same ? 0 : difference.elements);
   Sums sums;
   std::int64_t outside = 0;
+  static_assert(NumberWalk::kChunk <= PercentileFinder<Real>::kMostAtOnce);
   std::array<Real, NumberWalk::kChunk> values;
   for (bool is_first = true; of_a.wants_pass() || of_b.wants_pass() || of_difference.wants_pass(); is_first = false) {
     NumberWalk walk(a, b);

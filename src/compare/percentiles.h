@@ -16,7 +16,8 @@ namespace dbg::compare {
 /// Finds the percentiles `kPercentiles` of values that are shown to it several times over.
 ///
 /// Each pass counts one more digit of the values' bits, only where a wanted value can still be: 3 passes for float, 6
-/// for double, and at most 14 tables of 2048 counts whatever their number.
+/// for double, and at most 14 tables of 2048 counts whatever their number. Up to `kMostKept` values are kept instead,
+/// and one pass does.
 ///
 ///     while (finder.wants_pass()) { for (all chunks) finder.add(chunk, count); finder.end_pass(); }
 ///
@@ -25,13 +26,18 @@ namespace dbg::compare {
 template <class Real>
 class PercentileFinder {
  public:
-  PercentileFinder();
+  static constexpr std::int64_t kMostKept = std::int64_t{1} << 20;
+  static constexpr std::size_t kMostAtOnce = 1024;
+
+  /// `values` is how many will be shown in a pass.
+  explicit PercentileFinder(std::int64_t values);
 
   bool wants_pass() const noexcept { return level_ < kLevels; }
-  void add(const Real* values, std::size_t count) noexcept;
+  /// Takes up to `kMostAtOnce` values.
+  void add(const Real* values, std::size_t count);
   void end_pass();
 
-  /// Throws: nothing; NaN where there were no values.
+  /// NaN where there were no values.
   Percentiles result() const;
 
  private:
@@ -46,7 +52,6 @@ class PercentileFinder {
 
   // One value that is wanted, by its place in order.
   struct Wanted {
-    std::uint64_t rank = 0;
     std::uint64_t rank_in_table = 0;
     std::size_t table = 0;
     Key key = 0;  // its digits so far
@@ -54,10 +59,18 @@ class PercentileFinder {
 
   static Key key_of(Real value) noexcept;
   static Real value_of(Key key) noexcept;
+  static int bits_of(int level) noexcept;
   static int shift_of(int level) noexcept;
 
+  void count(const Key* keys, std::size_t count) noexcept;
+  void want_percentiles();
+  void follow_digit();
+  void select_among_kept();
+
+  bool keeps_;
   int level_ = 0;
   std::uint64_t values_ = 0;
+  std::vector<Key> kept_;
   std::vector<Wanted> wanted_;
   std::vector<Counts> counts_;             // of the level that is being counted
   std::vector<std::vector<Next>> tables_;  // of the levels before it

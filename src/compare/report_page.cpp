@@ -38,6 +38,7 @@ button { cursor: pointer; } :focus-visible { outline: 2px solid var(--passed); o
 #table { border-collapse: separate; border-spacing: 0; width: 100%; }
 #table th { position: sticky; top: 0; background: var(--panel); border-bottom: 1px solid var(--line); text-align: left; padding: 0; }
 #table th button { border: 0; background: none; padding: 4px 8px; font-weight: 600; width: 100%; text-align: left; white-space: nowrap; }
+#table th.n button { text-align: right; }
 #table tbody tr.pair { height: 26px; cursor: pointer; } #table td { padding: 0 8px; white-space: nowrap; max-width: 560px; overflow: hidden; text-overflow: ellipsis; }
 #table tr.picked td { background: var(--mark); } #table td.n { text-align: right; }
 #detail { border: 1px solid var(--line); background: var(--panel); padding: 10px 14px; margin-top: 10px; overflow-wrap: anywhere; }
@@ -95,7 +96,8 @@ function setTheme(name) { theme = name; document.documentElement.dataset.theme =
 setTheme(theme);
 $('theme').onclick = () => setTheme(theme === 'dark' ? 'light' : 'dark');
 
-// The headline.
+// The headline. What is said of a pair is said once.
+const told = new Set();
 const head = $('head');
 head.append(make('div', data.summary, 'mono'), make('div', 'baseline: ' + data.baseline, 'soft mono'),
             make('div', 'target: ' + data.target, 'soft mono'));
@@ -107,8 +109,10 @@ for (const [what, found] of [['First other bits', data.first_bits], ['First beyo
   if (found) {
     const link = make('button', found.label, 'mono');
     link.onclick = () => pick(found.pair, true);
-    box.append(link, make('div', found.difference, 'mono'),
-               make('div', found.good === null ? 'nothing right before it' : 'last right before it: ' + found.good, 'soft mono'));
+    box.append(link);
+    if (!told.has(found.pair)) box.append(make('div', found.difference, 'mono'));
+    told.add(found.pair);
+    box.append(make('div', found.good === null ? 'nothing right before it' : 'last right before it: ' + found.good, 'soft mono'));
   } else {
     box.append('none');
   }
@@ -130,8 +134,11 @@ function drawChart() {
   chart.setAttribute('preserveAspectRatio', 'none');
   let low = -4, high = 0;
   for (const pair of pairs) {
-    const rel = numeric(pair.rel);
-    if (rel > 0 && isFinite(rel)) { low = Math.min(low, Math.floor(Math.log10(rel))); high = Math.max(high, Math.ceil(Math.log10(rel))); }
+    for (const value of [numeric(pair.rel), limitOf(pair)]) {
+      if (!(value > 0) || !isFinite(value)) continue;
+      low = Math.min(low, Math.floor(Math.log10(value)));
+      high = Math.max(high, Math.ceil(Math.log10(value)));
+    }
   }
   low = Math.max(low, -34) - 1;
   const x = at => left + (pairs.length < 2 ? 0.5 : at / (pairs.length - 1)) * (width - left - right);
@@ -303,7 +310,7 @@ function showDetail(pair) {
 }
 
 columns.forEach((column, at) => {
-  const cell = make('th'), button = make('button', column.title);
+  const cell = make('th', undefined, column.numeric ? 'n' : undefined), button = make('button', column.title);
   cell.scope = 'col';
   button.onclick = () => { descending = at === sortedBy && !descending; sortedBy = at; arrange(); };
   cell.append(button);
@@ -334,6 +341,8 @@ for (const [title, lines] of [['Without a partner', data.unpaired], ['Unreadable
 }
 drawChart();
 arrange();
+const opened = data.first_jump || data.first_beyond || data.first_bits;
+if (opened) pick(opened.pair, true);
 document.body.dataset.ready = 'yes';
 </script>
 </body>

@@ -112,7 +112,11 @@ class Printer {
     }
     const PairReport& pair = report_.pairs[landmark->pair];
     line(fmt::format("{}: {}", what, coloured(safe_text(pair_label(pair)), "1")));
-    line("    " + safe_text(difference_label(pair)));
+    // What is said of a pair is said once.
+    if (told_.insert(landmark->pair).second) {
+      line("    " + safe_text(difference_label(pair)));
+      if (!pair.note.empty()) line("    " + safe_text(pair.note));
+    }
     const bool is_jump = what == "first jump";
     if (is_jump) {
       line(fmt::format("    error {}: {:.3g} times any before it, one rounding{}", number_label(pair.error),
@@ -120,7 +124,6 @@ class Printer {
     } else if (!pair.reason.empty() && pair.verdict == Verdict::failed && pair.difference.compared) {
       line("    " + safe_text(pair.reason));
     }
-    if (!pair.note.empty()) line("    " + safe_text(pair.note));
     line(landmark->last_good
              ? fmt::format("    {}: {}", good, safe_text(pair_label(report_.pairs[*landmark->last_good])))
              : "    nothing before it");
@@ -244,6 +247,7 @@ class Printer {
 
   const CompareReport& report_;
   const TextOptions& options_;
+  std::set<std::size_t> told_;
   std::string out_;
 };
 

@@ -15,8 +15,11 @@ namespace dbg::compare {
 namespace {
 
 template <class Real>
-Percentiles find(const std::vector<Real>& values, std::size_t chunk = 100) {
-  PercentileFinder<Real> finder;
+Percentiles find(const std::vector<Real>& values, bool keeps = true) {
+  constexpr std::size_t chunk = 100;
+  // Told of many values, the finder keeps none.
+  PercentileFinder<Real> finder(keeps ? static_cast<std::int64_t>(values.size())
+                                      : PercentileFinder<Real>::kMostKept + 1);
   while (finder.wants_pass()) {
     for (std::size_t at = 0; at < values.size(); at += chunk) {
       finder.add(values.data() + at, std::min(chunk, values.size() - at));
@@ -42,10 +45,13 @@ Percentiles sorted(std::vector<Real> values) {
 
 template <class Real>
 void expect_as_sorted(const std::vector<Real>& values, const char* what) {
-  const Percentiles found = find(values);
   const Percentiles wanted = sorted(values);
-  for (std::size_t i = 0; i < found.size(); ++i)
-    EXPECT_DOUBLE_EQ(found[i], wanted[i]) << what << " p" << kPercentiles[i];
+  for (const bool keeps : {true, false}) {
+    const Percentiles found = find(values, keeps);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      EXPECT_DOUBLE_EQ(found[i], wanted[i]) << what << " p" << kPercentiles[i] << (keeps ? ", kept" : ", in passes");
+    }
+  }
 }
 
 TEST(PercentilesTest, AreThoseOfTheSortedValues) {
