@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // `dbg compare`.
+#include <ATen/Parallel.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -47,6 +48,8 @@ int run_compare(CompareArguments& arguments) {
   arguments.options.unpaired_fails = !arguments.allows_unpaired;
   if (!arguments.html.empty()) arguments.options.max_pictures = kPictures;
   show_progress(arguments.options);
+  // The threads are ours, one a pair; each of them with a team of torch's own would be too many.
+  at::set_num_threads(1);
   const CompareReport report = compare_folders(arguments.options);
   if (!arguments.html.empty()) write_file(arguments.html, compare::report_html(report));
   if (!arguments.json.empty()) write_file(arguments.json, compare::report_json(report));
