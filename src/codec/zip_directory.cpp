@@ -86,7 +86,7 @@ std::optional<End> find_end(const ByteSource& source, std::uint64_t tail_bytes) 
       }
     }
     check_disks(source, offset, number(bytes, 4, 2), number(bytes, 6, 2), number(bytes, 8, 2), number(bytes, 10, 2));
-    return {number(bytes, 10, 2), number(bytes, 12, 4), number(bytes, 16, 4), offset};
+    return End{number(bytes, 10, 2), number(bytes, 12, 4), number(bytes, 16, 4), offset};
   }
   return std::nullopt;
 }

@@ -34,7 +34,9 @@ TEST(BoundedWorkersTest, NeverMoreBytesInHandThanAllowedButForOneLargeJob) {
     std::uint64_t seen = most;
     while (seen < now && !most.compare_exchange_weak(seen, now)) {
     }
-    if (size(job) > 100) EXPECT_EQ(now, size(job)) << "a large job is not alone";
+    if (size(job) > 100) {
+      EXPECT_EQ(now, size(job)) << "a large job is not alone";
+    }
     in_hand -= size(job);
   });
   EXPECT_LE(most, 1000U);
