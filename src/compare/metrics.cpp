@@ -4,6 +4,7 @@
 #include "compare/metrics.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -23,25 +24,14 @@ using base::NumberKind;
 // Sums of products, in lanes for vector instructions.
 struct Sums {
   static constexpr std::size_t kLanes = 4;
-  double xx[kLanes] = {};
-  double yy[kLanes] = {};
-  double xy[kLanes] = {};
-  double low[kLanes];
-  double high[kLanes];
-
-  Sums() {
-    std::fill_n(low, kLanes, std::numeric_limits<double>::infinity());
-    std::fill_n(high, kLanes, -std::numeric_limits<double>::infinity());
-  }
+  std::array<double, kLanes> xx{};
+  std::array<double, kLanes> yy{};
+  std::array<double, kLanes> xy{};
 
   void add(double x, double y, std::size_t lane) {
     xx[lane] += x * x;
     yy[lane] += y * y;
     xy[lane] += x * y;
-    const double smaller = x < y ? x : y;
-    const double larger = x < y ? y : x;
-    low[lane] = smaller < low[lane] ? smaller : low[lane];
-    high[lane] = larger > high[lane] ? larger : high[lane];
   }
 
   void add_finite(const double* x, const double* y, std::size_t count) {
@@ -58,7 +48,7 @@ struct Sums {
     }
   }
 
-  static double total(const double* lanes) { return lanes[0] + lanes[1] + lanes[2] + lanes[3]; }
+  static double total(const std::array<double, kLanes>& lanes) { return lanes[0] + lanes[1] + lanes[2] + lanes[3]; }
 
   double cosine() const {
     const double product = std::sqrt(total(xx)) * std::sqrt(total(yy));
@@ -67,15 +57,41 @@ struct Sums {
   }
 };
 
-std::int64_t count_outside(const double* x, const double* y, const double* size_x, const double* distance,
-                           std::size_t elements, std::size_t numbers_each, ElementTolerance tolerance) {
+// The smallest and the largest finite value.
+struct Range {
+  double low = std::numeric_limits<double>::infinity();
+  double high = -std::numeric_limits<double>::infinity();
+
+  void add(const double* values, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!std::isfinite(values[i])) continue;
+      low = std::min(low, values[i]);
+      high = std::max(high, values[i]);
+    }
+  }
+};
+
+std::int64_t count_outside_finite(const double* magnitude, const double* distance, std::size_t elements,
+                                  ElementTolerance tolerance) {
   std::int64_t outside = 0;
   for (std::size_t i = 0; i < elements; ++i) {
-    if (distance[i] <= tolerance.atol + tolerance.rtol * size_x[i]) continue;
-    // What is left may still be equal, without a distance: NaN and infinities.
+    outside += distance[i] > tolerance.atol + tolerance.rtol * magnitude[i];
+  }
+  return outside;
+}
+
+std::int64_t count_outside(const NumberWalk& walk, ElementTolerance tolerance) {
+  const std::size_t numbers_each = walk.numbers() / walk.elements();
+  std::int64_t outside = 0;
+  for (std::size_t i = 0; i < walk.elements(); ++i) {
+    // The bound of an infinity is one, too, and an infinite distance is not within it.
+    const double distance = walk.distance()[i];
+    if (std::isfinite(distance) && distance <= tolerance.atol + tolerance.rtol * walk.magnitude_a()[i]) continue;
     bool is_equal = true;
     for (std::size_t part = i * numbers_each; part < (i + 1) * numbers_each; ++part) {
-      is_equal = is_equal && (x[part] == y[part] || (x[part] != x[part] && y[part] != y[part]));
+      const double x = walk.a()[part];
+      const double y = walk.b()[part];
+      is_equal = is_equal && (x == y || (x != x && y != y));
     }
     outside += !is_equal;
   }
@@ -112,6 +128,7 @@ void find(const at::Tensor& a, const at::Tensor& b, const TensorDiff& difference
   PercentileFinder<Real> of_b(is_same ? 0 : difference.elements);
   PercentileFinder<Real> of_difference(is_same ? 0 : difference.elements);
   Sums sums;
+  Range range;
   std::int64_t outside = 0;
   static_assert(NumberWalk::kChunk <= PercentileFinder<Real>::kMostAtOnce);
   std::array<Real, NumberWalk::kChunk> values;
@@ -130,15 +147,15 @@ void find(const at::Tensor& a, const at::Tensor& b, const TensorDiff& difference
         fill(walk.distance(), walk.elements(), values.data());
         of_difference.add(values.data(), walk.elements());
       }
-      if (!is_first) continue;
+      if (!is_first || is_same) continue;
       if (is_finite) {
         sums.add_finite(walk.a(), walk.b(), walk.numbers());
+        outside += count_outside_finite(walk.magnitude_a(), walk.distance(), walk.elements(), tolerance);
       } else {
         sums.add_any(walk.a(), walk.b(), walk.numbers());
-      }
-      if (!is_same) {
-        outside += count_outside(walk.a(), walk.b(), walk.magnitude_a(), walk.distance(), walk.elements(),
-                                 walk.numbers() / walk.elements(), tolerance);
+        outside += count_outside(walk, tolerance);
+        range.add(walk.size_a(), walk.elements());
+        range.add(walk.size_b(), walk.elements());
       }
     }
     if (of_a.wants_pass()) of_a.end_pass();
@@ -153,8 +170,12 @@ void find(const at::Tensor& a, const at::Tensor& b, const TensorDiff& difference
     metrics.difference_percentiles = of_difference.result();
   }
   metrics.cosine = is_same ? 1 : sums.cosine();
-  metrics.low = *std::min_element(std::begin(sums.low), std::end(sums.low));
-  metrics.high = *std::max_element(std::begin(sums.high), std::end(sums.high));
+  if (is_finite) {
+    range.low = std::min(metrics.a_percentiles->front(), metrics.b_percentiles->front());
+    range.high = std::max(metrics.a_percentiles->back(), metrics.b_percentiles->back());
+  }
+  metrics.low = range.low;
+  metrics.high = range.high;
   if (difference.elements > 0) {
     metrics.outside_fraction = static_cast<double>(outside) / static_cast<double>(difference.elements);
   }
