@@ -133,6 +133,21 @@ TEST_F(CompareCommandTest, DamagedRecordsAreLinesAndStatusTwo) {
   EXPECT_THAT(result.out, HasSubstr("first jump: step=0 rank=0 attn layer_id=2"));
 }
 
+TEST(ProgramTest, EachOptionStandsInTheDocument) {
+  std::ifstream file(std::string(std::getenv("DBG_TEST_SOURCE_DIR")) + "/docs/compare.md");
+  const std::string document{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  for (const char* command : {"compare", "inspect"}) {
+    const std::string help = run_program({command, "--help"}).out;
+    int options = 0;
+    for (std::size_t at = help.find("\n  --"); at != std::string::npos; at = help.find("\n  --", at + 1)) {
+      const std::string option = help.substr(at + 3, help.find_first_of(" \n", at + 3) - at - 3);
+      EXPECT_THAT(document, HasSubstr(option));
+      ++options;
+    }
+    EXPECT_GE(options, 4) << command;
+  }
+}
+
 TEST(ProgramTest, HelpIsStatusZeroAndNoCommandIsTwo) {
   const ProgramResult help = run_program({"compare", "--help"});
   EXPECT_EQ(help.status, 0);

@@ -7,8 +7,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <limits>
 
+#include "base/dtype.h"
 #include "dbg/error.h"
 
 namespace dbg::compare {
@@ -65,6 +68,26 @@ TEST(ToleranceTest, CoarserDtypesAllowMore) {
   Measures one_differs = measures(0, 1);
   one_differs.differing_fraction = 1e-9;
   EXPECT_FALSE(default_tolerance(at::kLong).admits(one_differs));
+}
+
+TEST(ToleranceTest, TheDocumentsTableIsTheCodes) {
+  std::ifstream document(std::string(std::getenv("DBG_TEST_SOURCE_DIR")) + "/docs/compare.md");
+  std::string line;
+  int rows = 0;
+  while (std::getline(document, line)) {
+    for (const at::ScalarType dtype : {at::kDouble, at::kComplexDouble, at::kFloat, at::kComplexFloat, at::kHalf,
+                                       at::kBFloat16, at::kFloat8_e4m3fn, at::kFloat8_e5m2}) {
+      std::string name = base::dtype_name(dtype);
+      if (name == "float8_e4m3fn") name = "float8_e4m3";
+      const std::size_t cell = line.find(" | ");
+      if (line.rfind("| ", 0) != 0 || cell == std::string::npos) continue;
+      const std::string first = " " + line.substr(2, cell - 2) + ",";
+      if (first.find(" " + name + ",") == std::string::npos) continue;
+      EXPECT_THAT(line, HasSubstr("`" + default_tolerance(dtype).text() + "`"));
+      ++rows;
+    }
+  }
+  EXPECT_EQ(rows, 8);
 }
 
 TEST(ToleranceTest, TheCoarserDtypeIsTheOneOfFewerDigitsThenOfTheSmallerRange) {
