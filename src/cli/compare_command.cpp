@@ -43,8 +43,6 @@ void show_progress(CompareOptions& options) {
 }
 
 int run_compare(CompareArguments& arguments) {
-  check_output("--html", arguments.html);
-  check_output("--json", arguments.json);
   arguments.options.unpaired_fails = !arguments.allows_unpaired;
   if (!arguments.html.empty()) arguments.options.max_pictures = kPictures;
   show_progress(arguments.options);
@@ -68,12 +66,14 @@ int run_compare(CompareArguments& arguments) {
 Command add_compare(CLI::App& app) {
   const auto arguments = std::make_shared<CompareArguments>();
   CompareOptions& options = arguments->options;
+  const CLI::Validator can_be_written([](std::string& path) { return output_problem(path); }, "");
   CLI::App* command =
       app.add_subcommand("compare", "Say where two runs part: the first tensor that differs, and by how much");
   command->add_option("BASELINE", options.baseline, "Folder of records of the run that is right")->required();
   command->add_option("TARGET", options.target, "Folder of records of the run in question")->required();
   command->add_option("--html", arguments->html, "Write a page: chart, table, pictures of what failed")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(can_be_written);
   command->add_option("--json", arguments->json, "Write the report as JSON; - is standard output")->type_name("FILE");
   command->add_option("--rules", options.rules_file, "Tolerances, dims, name maps: one a line, see docs/compare.md")
       ->type_name("FILE");

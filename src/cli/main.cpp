@@ -16,7 +16,6 @@ int run(int argc, char** argv) {
   CLI::App app("Says where two runs of a libtorch model part.", "dbg");
   app.set_version_flag("--version", std::string(dbg::version()));
   app.require_subcommand(1);
-  app.set_help_all_flag("--help-all", "Help of all commands");
   app.footer("Commands have their own help: dbg compare --help");
   const std::vector<dbg::cli::Command> commands = {dbg::cli::add_compare(app), dbg::cli::add_inspect(app)};
   try {
@@ -25,7 +24,7 @@ int run(int argc, char** argv) {
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {
     dbg::cli::complain(error.what());
-    dbg::cli::complain("see dbg --help-all");
+    dbg::cli::complain("see dbg --help, dbg compare --help, dbg inspect --help");
     return dbg::cli::kBroken;
   }
   for (const dbg::cli::Command& command : commands) {

@@ -51,17 +51,17 @@ bool wants_colour(std::string_view choice) {
   return ::isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
 }
 
-void check_output(const std::string& option, const std::string& path) {
-  if (path.empty() || path == "-") return;
+std::string output_problem(const std::string& path) {
+  if (path == "-") return {};
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
-    throw ConfigError(fmt::format(
-        "{} '{}' is a folder; name the file to write (and BASELINE and TARGET without an option)", option, path));
+    return fmt::format("'{}' is a folder; name the file to write, and BASELINE and TARGET apart from it", path);
   }
   const fs::path folder = fs::path(path).parent_path();
   if (!folder.empty() && !fs::is_directory(folder, ignored)) {
-    throw ConfigError(fmt::format("{} '{}': there is no folder '{}'", option, path, folder.string()));
+    return fmt::format("'{}' can't be written: there is no folder '{}'", path, folder.string());
   }
+  return {};
 }
 
 void write_file(const std::string& path, std::string_view text) {

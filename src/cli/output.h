@@ -16,9 +16,8 @@ void complain(std::string_view text);
 /// Whether stdout wants colours: `choice` is auto, always or never; auto means a terminal, and no NO_COLOR.
 bool wants_colour(std::string_view choice);
 
-/// Refuses a path that a file can't be written to, before the work and not after it; `option` is for messages.
-/// Throws: ConfigError.
-void check_output(const std::string& option, const std::string& path);
+/// Why no file can be written to this path, to be said before the work and not after it; empty when it seems it can.
+std::string output_problem(const std::string& path);
 
 /// Puts `text` in the file, for its owner only; `-` is stdout. A file that is there is replaced when the new one is
 /// whole. Throws: IoError.

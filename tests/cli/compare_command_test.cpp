@@ -115,7 +115,7 @@ TEST_F(CompareCommandTest, WrongOptionsAreRefusedInWords) {
 TEST_F(CompareCommandTest, FoldersInOptionsPlacesAreNoticed) {
   const ProgramResult missing = run_program({"compare", "--json", baseline_.path(), target_.path()});
   EXPECT_EQ(missing.status, 2);
-  EXPECT_THAT(missing.err, HasSubstr("TARGET is required"));
+  EXPECT_THAT(missing.err, HasSubstr("is a folder; name the file to write"));
   const ProgramResult none = run_program({"compare", baseline_.path(), "not-there"});
   EXPECT_EQ(none.status, 2);
   EXPECT_THAT(none.err, HasSubstr("folder 'not-there' can't be listed: "));
