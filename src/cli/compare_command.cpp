@@ -74,7 +74,9 @@ Command add_compare(CLI::App& app) {
   command->add_option("--html", arguments->html, "Write a page: chart, table, pictures of what failed")
       ->type_name("FILE")
       ->check(can_be_written);
-  command->add_option("--json", arguments->json, "Write the report as JSON; - is standard output")->type_name("FILE");
+  command->add_option("--json", arguments->json, "Write the report as JSON; - is standard output")
+      ->type_name("FILE")
+      ->check(can_be_written);
   command->add_option("--rules", options.rules_file, "Tolerances, dims, name maps: one a line, see docs/compare.md")
       ->type_name("FILE");
   command
