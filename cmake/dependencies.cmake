@@ -49,7 +49,7 @@ target_include_directories(dbg_gloo SYSTEM INTERFACE "${DBG_GLOO_INCLUDE_DIR}")
 target_compile_definitions(dbg_gloo INTERFACE USE_C10D_GLOO)
 
 find_package(Threads REQUIRED)
-if(DBG_BUILD_EXAMPLES OR DBG_BUILD_TESTS)
+if(DBG_BUILD_EXAMPLES OR DBG_BUILD_TESTS OR DBG_BUILD_CLI)
   find_package(CLI11 REQUIRED)
 endif()
 if(DBG_BUILD_TESTS)

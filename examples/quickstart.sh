@@ -49,7 +49,7 @@ setup_seconds=$SECONDS
 
 say 'build'
 cmake --preset release >build/configure-release.log 2>&1 || { cat build/configure-release.log >&2; exit 1; }
-cmake --build "$build" -j "${DBG_JOBS:-$(nproc)}" --target minilm compare_runs
+cmake --build "$build" -j "${DBG_JOBS:-$(nproc)}" --target minilm dbg_cli
 build_seconds=$((SECONDS - setup_seconds))
 
 # What the records hold is decided by the environment alone; the program only names its tensors.
@@ -69,8 +69,9 @@ echo '...'
 
 say 'where do they part?'
 status=0
-"$build/examples/minilm/compare_runs" "$out/baseline" "$out/target" || status=$?
-[ "$status" = 1 ] || { echo "quickstart: a difference was planted, and compare_runs ended with $status" >&2; exit 1; }
+"$build/src/cli/dbg" compare "$out/baseline" "$out/target" --html "$out/report.html" || status=$?
+[ "$status" = 1 ] || { echo "quickstart: a difference was planted, and dbg compare ended with $status" >&2; exit 1; }
+echo "open it in a browser: $PWD/$out/report.html"
 
 say 'the records'
 echo "$PWD/$out/baseline and $PWD/$out/target, one .pt file a tensor"

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "dbg/backend_factory.h"        // IWYU pragma: export
+#include "dbg/compare.h"                // IWYU pragma: export
 #include "dbg/config.h"                 // IWYU pragma: export
 #include "dbg/dims.h"                   // IWYU pragma: export
 #include "dbg/dump_record.h"            // IWYU pragma: export

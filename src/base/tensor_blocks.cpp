@@ -98,6 +98,7 @@ TensorBlocks::TensorBlocks(const at::Tensor& tensor, std::int64_t block_elements
   rows_per_block_ = (sizes_[split_] + blocks - 1) / blocks;
   outer_.assign(split_, 0);
 
+  windowed_ = tensor.has_storage() ? WindowedStorage::of(tensor.storage()) : nullptr;
   by_operator_ = !tensor.device().is_cpu() || tensor.is_neg() || tensor.is_conj();
   rows_are_dense_ = true;
   std::int64_t expected = 1;
@@ -136,6 +137,7 @@ void TensorBlocks::read(std::int64_t offset, std::int64_t rows) {
     data_ = buffer_.data();
     return;
   }
+  if (windowed_ != nullptr) fetch_window(offset);
   if (by_operator_) {
     const c10::AutoGradMode no_grad(false);
     const at::IntArrayRef strides(strides_.data() + split_, sizes_.size() - split_);
@@ -157,6 +159,14 @@ void TensorBlocks::read(std::int64_t offset, std::int64_t rows) {
   std::byte* to = buffer_.data();
   gather(first, split_, to);
   data_ = buffer_.data();
+}
+
+void TensorBlocks::fetch_window(std::int64_t offset) {
+  std::int64_t last = offset;
+  for (std::size_t i = 0; i < block_sizes_.size(); ++i) last += (block_sizes_[i] - 1) * strides_[split_ + i];
+  const std::int64_t base = tensor_.storage_offset();
+  windowed_->require(static_cast<std::uint64_t>(base + offset) * item_bytes_,
+                     static_cast<std::uint64_t>(base + last + 1) * item_bytes_);
 }
 
 void TensorBlocks::gather(const std::byte* from, std::size_t dim, std::byte*& to) const {

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/windowed_storage.h"
+
 namespace dbg::base {
 
 /// Whether the tensor stands for another one (Python's subclasses, functorch's transforms): its own storage, where it
@@ -49,6 +51,7 @@ class TensorBlocks {
 
  private:
   void read(std::int64_t storage_offset, std::int64_t rows);
+  void fetch_window(std::int64_t storage_offset);
   void gather(const std::byte* from, std::size_t dim, std::byte*& to) const;
 
   at::Tensor tensor_;
@@ -61,6 +64,7 @@ class TensorBlocks {
   std::int64_t row_elements_ = 1;    // elements behind dimension split_
   bool rows_are_dense_ = false;      // the dimensions from split_ on lie in memory without gaps
   bool by_operator_ = false;
+  WindowedStorage* windowed_ = nullptr;  // the storage, where its bytes have to be asked for
 
   std::vector<std::int64_t> outer_;  // the place in the dimensions before split_
   std::int64_t row_ = 0;             // the next block's first row

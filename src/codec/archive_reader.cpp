@@ -11,11 +11,14 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <new>
 #include <string_view>
 #include <utility>
 
+#include "base/windowed_storage.h"
 #include "codec/byte_source.h"
+#include "codec/crc32.h"
 #include "codec/pickle_reader.h"
 #include "codec/zip_directory.h"
 
@@ -29,16 +32,22 @@ struct Session {
   const ReadLimits& limits;
   ReadBudget& budget;
   std::vector<Refusal>* refusals;
+  /// The file, where storages may go on reading it; else nullptr.
+  std::shared_ptr<const ByteSource> file = nullptr;
 };
 
 PickledValue read_archive(const ByteSource& source, Session& session);
 
-/// Memory with the `size` bytes at `offset` of the source.
-c10::Storage read_storage(const ByteSource& source, std::uint64_t offset, std::uint64_t size, Session& session) {
+void spend_storage(const ByteSource& source, std::uint64_t offset, std::uint64_t size, Session& session) {
   if (session.budget.tensor_bytes < size) {
     source.fail(offset, session.budget.tensor_bytes_spent("a storage", size));
   }
   session.budget.tensor_bytes -= size;
+}
+
+/// Memory with the `size` bytes at `offset` of the source.
+c10::Storage read_storage(const ByteSource& source, std::uint64_t offset, std::uint64_t size, Session& session) {
+  spend_storage(source, offset, size, session);
   try {
     c10::Storage storage(c10::Storage::use_byte_size_t(), size, c10::GetCPUAllocator(), /*resizable=*/true);
     source.read(offset, storage.mutable_data(), size);
@@ -46,6 +55,25 @@ c10::Storage read_storage(const ByteSource& source, std::uint64_t offset, std::u
   } catch (const c10::Error&) {
     source.fail(offset, fmt::format("no memory for a storage of {} bytes", size));
   }
+}
+
+/// Memory that reads the entry's bytes from the file when they are wanted, and checks them on the first way through.
+c10::Storage windowed_storage(const std::string& name, const ZipEntry& entry, Session& session) {
+  spend_storage(*session.file, entry.offset, entry.size, session);
+  return base::WindowedStorage::make(
+      entry.size, [file = session.file, entry, name, checked = std::uint64_t{0}, checksum = std::uint32_t{0}](
+                      std::uint64_t offset, void* to, std::size_t count) mutable {
+        file->read(entry.offset + offset, to, count);
+        if (entry.checksum == 0 || offset > checked || offset + count <= checked) return;
+        const std::uint64_t known = checked - offset;
+        checksum = crc32(static_cast<const std::byte*>(to) + known, count - known, checksum);
+        checked = offset + count;
+        if (checked == entry.size && checksum != entry.checksum) {
+          file->fail(entry.offset,
+                     fmt::format("the {} bytes of zip entry '{}' do not fit their checksum: they were damaged",
+                                 entry.size, printable(name)));
+        }
+      });
 }
 
 /// Reverses each run of `width` bytes.
@@ -65,7 +93,9 @@ class Environment : public PickleEnvironment {
 
   PickledValue stream(std::string_view bytes) final {
     const auto inner = ByteSource::memory("pickled stream", bytes.data(), bytes.size());
-    return read_archive(inner, session_);
+    // Its offsets are not the file's.
+    Session session{session_.limits, session_.budget, session_.refusals};
+    return read_archive(inner, session);
   }
 
  protected:
@@ -85,8 +115,11 @@ class ZipEnvironment final : public Environment {
     if (found == storages_.end()) {
       const std::string name = "data/" + std::string(key);
       const ZipEntry entry = directory_.entry(name);
-      c10::Storage storage = read_storage(source_, entry.offset, entry.size, session_);
-      directory_.check(name, entry, storage.data());
+      const bool in_windows =
+          session_.file != nullptr && width == 1 && entry.size > session_.limits.windowed_above_bytes;
+      c10::Storage storage = in_windows ? windowed_storage(name, entry, session_)
+                                        : read_storage(source_, entry.offset, entry.size, session_);
+      if (!in_windows) directory_.check(name, entry, storage.data());
       if (width > 1) swap_bytes(storage, width);
       found = storages_.emplace(std::pair(std::string(key), width), std::move(storage)).first;
     }
@@ -264,10 +297,11 @@ c10::IValue value_of(const ByteSource& source, PickledValue&& read) {
   return std::move(*value);
 }
 
-c10::IValue read_source(const ByteSource& source, const ReadLimits& limits, std::vector<Refusal>* refusals) {
+c10::IValue read_source(const ByteSource& source, const ReadLimits& limits, std::vector<Refusal>* refusals,
+                        std::shared_ptr<const ByteSource> file = nullptr) {
   try {
     ReadBudget budget(limits, source.size());
-    Session session{limits, budget, refusals};
+    Session session{limits, budget, refusals, std::move(file)};
     return value_of(source, read_archive(source, session));
   } catch (const std::bad_alloc&) {
     source.fail(0, "no memory for what it holds");
@@ -277,7 +311,8 @@ c10::IValue read_source(const ByteSource& source, const ReadLimits& limits, std:
 }  // namespace
 
 c10::IValue read_archive_file(const std::string& path, const ReadLimits& limits, std::vector<Refusal>* refusals) {
-  return read_source(ByteSource::file("file", path), limits, refusals);
+  const auto source = std::make_shared<const ByteSource>(ByteSource::file("file", path));
+  return read_source(*source, limits, refusals, source);
 }
 
 c10::IValue read_archive_bytes(const void* data, std::size_t size, const ReadLimits& limits,

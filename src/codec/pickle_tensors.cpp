@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/windowed_storage.h"
 #include "codec/pickle_text.h"
 #include "codec/tensor_bytes.h"
 
@@ -210,6 +211,7 @@ MadeByCall PickleTensors::make_sparse_tensor(const PickleCall& call) {
     // What follows asks the parts for their storages, which sparse ones don't have.
     if (part.value->toTensor().layout() != at::kStrided) fail(call, "a sparse tensor made of sparse parts");
     parts.push_back(part.value->toTensor());
+    base::load_whole(parts.back().storage());
   }
   const bool is_coalesced = has_flag && data[3].kind == PickleKind::boolean && data[3].index != 0;
   const auto sizes = integers_of(data[parts_count], call);
@@ -323,6 +325,7 @@ c10::Storage PickleTensors::resolved(const c10::Storage& storage, c10::ScalarTyp
     fail(call, budget_.tensor_bytes_spent("a conjugate or negative view of a storage", storage.nbytes()));
   }
   budget_.tensor_bytes -= storage.nbytes();
+  base::load_whole(storage);
   // All the storage and not the view: an expanded view of a few bytes would become as large as it claims to be.
   const auto elements = static_cast<std::int64_t>(storage.nbytes() / c10::elementSize(dtype));
   at::Tensor flat = make_strided(storage, dtype, {0, {elements}, {1}});

@@ -4,13 +4,23 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <string>
 
 #include "dbg/read_limits.h"
 
 namespace dbg::codec {
 
-using dbg::ReadLimits;
+/// What one read may cost, and what of it may wait.
+struct ReadLimits : dbg::ReadLimits {
+  constexpr ReadLimits() = default;
+  constexpr ReadLimits(const dbg::ReadLimits& plain) : dbg::ReadLimits(plain) {}
+
+  /// Storages in a zip file above so many bytes are read when they are walked (base/windowed_storage.h), and only then
+  /// held against their checksum.
+  std::uint64_t windowed_above_bytes = std::numeric_limits<std::uint64_t>::max();
+};
 
 /// An entry that was left out, since a c10::IValue can't hold it. The rest of the value is there.
 struct Refusal {

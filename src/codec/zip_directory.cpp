@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "codec/crc32.h"
@@ -73,9 +74,8 @@ End read_end64(const ByteSource& source, std::uint64_t offset) {
   return {number(bytes, 32, 8), number(bytes, 40, 8), number(bytes, 48, 8), offset};
 }
 
-End read_end(const ByteSource& source) {
-  if (source.size() < end_bytes) source.fail(0, "too short for a zip archive");
-  const std::uint64_t tail_bytes = std::min(source.size(), end_bytes + max_comment_bytes);
+/// The end in the last `tail_bytes` of the source; nullopt when it is not there.
+std::optional<End> find_end(const ByteSource& source, std::uint64_t tail_bytes) {
   const std::uint64_t tail_offset = source.size() - tail_bytes;
   const std::string tail = read_bytes(source, tail_offset, tail_bytes);
   for (std::size_t start = tail.size() - end_bytes + 1; start-- > 0;) {
@@ -95,7 +95,16 @@ End read_end(const ByteSource& source) {
       }
     }
     check_disks(source, offset, number(bytes, 4, 2), number(bytes, 6, 2), number(bytes, 8, 2), number(bytes, 10, 2));
-    return {number(bytes, 10, 2), number(bytes, 12, 4), number(bytes, 16, 4), offset};
+    return End{number(bytes, 10, 2), number(bytes, 12, 4), number(bytes, 16, 4), offset};
+  }
+  return std::nullopt;
+}
+
+End read_end(const ByteSource& source) {
+  if (source.size() < end_bytes) source.fail(0, "too short for a zip archive");
+  // Nobody's records have a comment behind the end; looking for one would read a small record twice.
+  for (const std::uint64_t tail_bytes : {end_bytes, std::min(source.size(), end_bytes + max_comment_bytes)}) {
+    if (const std::optional<End> end = find_end(source, tail_bytes)) return *end;
   }
   source.fail(source.size(), "the zip archive has no end of directory: it is cut, or no archive");
 }

@@ -93,27 +93,7 @@ void write_record(const std::string& path, const DumpRecord& record, const Recor
 }
 
 DumpRecord read_record(const std::string& path, std::vector<std::string>* left_out, const ReadLimits& limits) {
-  std::vector<codec::Refusal> refusals;
-  const c10::IValue root = codec::read_archive_file(path, limits, &refusals);
-  DumpRecord record;
-  bool has_value = false;
-  if (root.isGenericDict()) {
-    for (const auto& entry : root.toGenericDict()) {
-      if (!entry.key().isString()) continue;
-      if (entry.key().toStringView() == "value") {
-        record.value = entry.value();
-        has_value = true;
-      } else if (entry.key().toStringView() == "meta") {
-        record.meta = entry.value();
-      }
-    }
-  }
-  // A value that the reader had to leave out as a whole is missing, too; `refusals` then says so.
-  if (!has_text_keys(record.meta) || (!has_value && refusals.empty())) {
-    throw IoError(fmt::format("'{}' is no record: it holds no dict with the keys value and meta", path));
-  }
-  report_refusals(path, refusals, left_out);
-  return record;
+  return dumping::read_record_within(path, limits, left_out);
 }
 
 std::vector<std::string> list_records(const std::string& folder) {
@@ -136,6 +116,31 @@ std::vector<std::string> list_records(const std::string& folder) {
 }
 
 namespace dumping {
+
+DumpRecord read_record_within(const std::string& path, const codec::ReadLimits& limits,
+                              std::vector<std::string>* left_out) {
+  std::vector<codec::Refusal> refusals;
+  const c10::IValue root = codec::read_archive_file(path, limits, &refusals);
+  DumpRecord record;
+  bool has_value = false;
+  if (root.isGenericDict()) {
+    for (const auto& entry : root.toGenericDict()) {
+      if (!entry.key().isString()) continue;
+      if (entry.key().toStringView() == "value") {
+        record.value = entry.value();
+        has_value = true;
+      } else if (entry.key().toStringView() == "meta") {
+        record.meta = entry.value();
+      }
+    }
+  }
+  // A value that the reader had to leave out as a whole is missing, too; `refusals` then says so.
+  if (!has_text_keys(record.meta) || (!has_value && refusals.empty())) {
+    throw IoError(fmt::format("'{}' is no record: it holds no dict with the keys value and meta", path));
+  }
+  report_refusals(path, refusals, left_out);
+  return record;
+}
 
 StoreResult store_record(const std::string& folder, std::string_view name, const DumpRecord& record,
                          const RecordOptions& options, FileSystem& files) {

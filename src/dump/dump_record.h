@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "codec/read_limits.h"
 #include "dbg/dump_record.h"
 #include "dump/file_system.h"
 
@@ -23,5 +25,9 @@ struct StoreResult {
 /// Throws: as write_record, but for EEXIST, which is no error here.
 StoreResult store_record(const std::string& folder, std::string_view name, const DumpRecord& record,
                          const RecordOptions& options = {}, FileSystem& files = FileSystem::real());
+
+/// Reads a record as `read_record` does, but for what `limits.windowed_above_bytes` lets wait. Throws: as read_record.
+DumpRecord read_record_within(const std::string& path, const codec::ReadLimits& limits,
+                              std::vector<std::string>* left_out = nullptr);
 
 }  // namespace dbg::dumping

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "dbg/compare.h"
 #include "dbg/dumper.h"
 #include "dbg/error.h"
 #include "dbg/participant.h"
@@ -53,6 +54,17 @@ int main() {
     thrown = error.what() != nullptr;
   }
   expect(thrown, "an error of the library is caught by its type");
+
+  thrown = false;
+  try {
+    dbg::CompareOptions options;
+    options.baseline = options.target = "no such folder";
+    const dbg::CompareReport report = dbg::compare_folders(options);
+    expect(report.exit_code() == 2, "never reached");
+  } catch (const dbg::IoError&) {
+    thrown = true;
+  }
+  expect(thrown, "a folder that is not there can't be compared");
 
   const auto rank = std::make_shared<dbg::Participant>(1, 2);
   const dbg::ParticipantScope scope(rank);

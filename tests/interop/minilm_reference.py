@@ -22,10 +22,10 @@ class Reference:
     `embedding` are what sentence-transformers' two modules after the encoder do.
     """
 
-    def __init__(self, on_point):
+    def __init__(self, on_point, dtype=torch.float32):
         self.on_point = on_point
         self.tokenizer = load_tokenizer()
-        self.model = transformers.BertModel.from_pretrained(MODEL, attn_implementation="eager", dtype=torch.float32)
+        self.model = transformers.BertModel.from_pretrained(MODEL, attn_implementation="eager", dtype=dtype)
         self.model.eval()
         norm = self.model.embeddings.LayerNorm
         norm.register_forward_pre_hook(lambda _, args: self.on_point("embeddings_sum", None, args[0]))

@@ -3,6 +3,7 @@
 # Writes a folder of records with SGLang's own dumper, unmodified, from the model in transformers.
 #
 # usage: minilm_twin.py SENTENCES BATCH            one rank, every point
+#        minilm_twin.py SENTENCES BATCH bfloat16   the same, computed in that dtype
 #        minilm_twin.py SENTENCES BATCH RANK STORE one rank of two, which dumps its shards of some points
 import sys
 import types
@@ -39,6 +40,9 @@ def stand_in_for_megatron(rank):
 
 
 def main(sentences, batch, rank=None, store=None):
+    dtype = torch.float32
+    if rank == "bfloat16":
+        dtype, rank = torch.bfloat16, None
     if rank is not None:
         rank = int(rank)
         stand_in_for_megatron(rank)
@@ -53,7 +57,7 @@ def main(sentences, batch, rank=None, store=None):
             dims, part = SHARDED_POINTS[name]
             dumper.dump(name, part(value, rank).contiguous(), dims=dims, **tags)
 
-    reference = Reference(on_point)
+    reference = Reference(on_point, dtype)
     with open(sentences, encoding="utf-8") as file:
         lines = file.read().splitlines()
     for begin in range(0, len(lines), int(batch)):

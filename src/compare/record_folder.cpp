@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Finds and lists a folder's records.
+#include "compare/record_folder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "dbg/dump_record.h"
+#include "dbg/error.h"
+#include "dump/record_name.h"
+
+namespace dbg::compare {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::int64_t integer_of(const Tags& tags, std::string_view key) {
+  const std::string_view text = tags.find(key)->view().text();
+  std::int64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+// The tags as a filter sees them: numbers as numbers again.
+Tags typed(const Tags& tags) {
+  Tags result;
+  for (const auto& [key, value] : tags) {
+    const std::string_view text = value.view().text();
+    std::int64_t integer = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), integer);
+    if (key != "name" && error == std::errc() && stop == text.data() + text.size()) {
+      result.set(key, integer);
+    } else if (text == "None" && key != "name") {
+      result.set(key, TagValue());
+    } else if ((text == "True" || text == "False") && key != "name") {
+      result.set(key, text == "True");
+    } else {
+      result.set(key, value);
+    }
+  }
+  return result;
+}
+
+std::vector<std::string> folders_with_records(const std::string& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    if (!entry->is_directory(ignored)) continue;
+    try {
+      if (!list_records(entry->path().string()).empty()) found.push_back(entry->path().string());
+    } catch (const IoError&) {
+      // One that can't be listed is none of ours.
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace
+
+RecordDescriptor describe_file(const std::string& path) {
+  const std::optional<Tags> tags = parse_record_name(fs::path(path).filename().native());
+  if (!tags) throw ConfigError(fmt::format("'{}' has no record's name", path));
+  RecordDescriptor descriptor;
+  descriptor.step = integer_of(*tags, "step");
+  descriptor.rank = static_cast<int>(integer_of(*tags, "rank"));
+  descriptor.dump_index = integer_of(*tags, "dump_index");
+  for (const auto& [key, value] : *tags) {
+    if (key == "name") {
+      descriptor.name = std::string(value.view().text());
+    } else if (key != "step" && key != "rank" && key != "dump_index") {
+      descriptor.tags.set(key, value);
+    }
+  }
+  return descriptor;
+}
+
+RecordFolder open_folder(const std::string& folder, const std::string& what, const Filter& where) {
+  RecordFolder opened{folder, {}, {}};
+  while (opened.path.size() > 1 && opened.path.back() == '/') opened.path.pop_back();
+  std::vector<std::string> paths = list_records(opened.path);
+  if (paths.empty()) {
+    const std::vector<std::string> inner = folders_with_records(opened.path);
+    if (inner.size() > 1) {
+      throw ConfigError(fmt::format("{}: '{}' holds no records, and {} folders in it do; name one of them: {}", what,
+                                    folder, inner.size(), fmt::join(inner, ", ")));
+    }
+    if (inner.empty()) {
+      throw ConfigError(
+          fmt::format("{}: '{}' holds no records (files such as "
+                      "'step=0___rank=0___dump_index=1___name=x.pt'), and neither does a folder in it",
+                      what, folder));
+    }
+    opened.path = inner.front();
+    opened.note = fmt::format("{}: '{}' holds no records; taken is '{}'", what, folder, opened.path);
+    paths = list_records(opened.path);
+  }
+  const std::size_t all = paths.size();
+  for (std::string& path : paths) {
+    if (!where.matches_everything()) {
+      const std::optional<Tags> tags = parse_record_name(fs::path(path).filename().native());
+      if (!tags || !where.matches(typed(*tags))) continue;
+    }
+    RecordDescriptor descriptor = describe_file(path);
+    opened.records.push_back({std::move(path), std::move(descriptor)});
+  }
+  if (opened.records.empty()) {
+    throw ConfigError(fmt::format("{}: none of the {} records of '{}' is let through by --where; see docs/filter.md",
+                                  what, all, opened.path));
+  }
+  return opened;
+}
+
+}  // namespace dbg::compare
