@@ -218,7 +218,8 @@ TEST_F(DumperThreadsTest, AWorkerThatFirstDumpsInsideAScopeDoesNotKeepIt) {
   }
   is_left.set_value();
   worker.join();
-  for (const DumpRecord& record : capture.records().at("w")) EXPECT_FALSE(has_meta(record, "layer_id"));
+  const auto records = capture.records();
+  for (const DumpRecord& record : records.at("w")) EXPECT_FALSE(has_meta(record, "layer_id"));
 }
 
 TEST_F(DumperThreadsTest, SettingsMayChangeWhileThreadsDump) {
