@@ -164,7 +164,7 @@ TEST_F(FileSinkTest, ThreadsWriteAtOnce) {
 }
 
 // Where a relative folder is, nobody knows then; and a record somewhere else would be lost.
-TEST(FileSinkTest, RelativeFolderWithoutWorkingFolderIsAFaultThatSaysSo) {
+TEST_F(FileSinkTest, RelativeFolderWithoutWorkingFolderIsAFaultThatSaysSo) {
   const test::TempFolder folder;
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::create_directory(folder / "gone");
