@@ -23,10 +23,11 @@ namespace dbg {
 /// - Values are None, bool, int, float, complex, str, torch.device, tensor, and list, tuple and dict of those; nothing
 ///   carries a type tag. Lists and dicts of one type come out as plain ones, named tuples as tuples.
 /// - Tensors of every dtype but the quantised ones. A tensor's strides are kept where its elements lie densely
-///   (channels-last, transposed); views are cut down to their elements, expanded tensors written out, conjugate and
-///   negative views resolved, sparse ones coalesced (but for dtypes that torch can't add up, such as fp8), device
-///   tensors copied to the host; requires_grad and gradients are not kept. Two places that share memory are written
-///   twice.
+///   (channels-last, transposed) and where they are 0 (expand: what is repeated is written once); views are cut down to
+///   their elements, conjugate and negative views resolved, sparse ones coalesced (but for dtypes that torch can't add
+///   up, such as fp8), device tensors copied to the host; requires_grad and gradients are not kept. A tensor that is
+///   there twice, or two of the same elements in the same memory, are written once and share memory when read; views
+///   that only overlap are written apart.
 /// - Text is UTF-8; bytes that are not become what Python calls surrogateescape.
 /// - Refused, with the reason: undefined, meta, fake, quantised, nested and mkldnn tensors; streams, objects, enums and
 ///   other kinds that have no plain form; dict keys that are tensors or devices; nesting beyond 100; more parts than
