@@ -32,6 +32,14 @@ auto read_json(std::string_view text, Read&& read) -> std::optional<decltype(rea
   }
 }
 
+CommErrorKind kind_from(const json& value) {
+  const int number = value.get<int>();
+  for (const CommErrorKind known : {CommErrorKind::handshake_mismatch, CommErrorKind::peer_lost}) {
+    if (number == static_cast<int>(known)) return known;
+  }
+  return CommErrorKind::peer_missing;
+}
+
 std::string fresh_nonce() {
   std::random_device device;
   return fmt::format("{:08x}{:08x}{:08x}", device(), device(), device());
@@ -53,9 +61,17 @@ std::string own_host() {
 }  // namespace
 
 std::string HandshakeRecord::to_json() const {
-  return json{{"nonce", nonce}, {"rank", rank},       {"ranks", ranks}, {"settings", settings},
-              {"host", host},   {"machine", machine}, {"pid", pid},     {"loopback", binds_to_loopback},
-              {"gone", gone}}
+  return json{{"nonce", nonce},
+              {"rank", rank},
+              {"ranks", ranks},
+              {"settings", settings},
+              {"host", host},
+              {"machine", machine},
+              {"pid", pid},
+              {"loopback", binds_to_loopback},
+              {"gone", gone},
+              {"gone_kind", static_cast<int>(gone_kind)},
+              {"gone_peers", gone_peers}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -71,6 +87,8 @@ std::optional<HandshakeRecord> HandshakeRecord::from_json(std::string_view text)
     value.at("pid").get_to(record.pid);
     value.at("loopback").get_to(record.binds_to_loopback);
     value.at("gone").get_to(record.gone);
+    record.gone_kind = kind_from(value.at("gone_kind"));
+    value.at("gone_peers").get_to(record.gone_peers);
     return record;
   });
 }
@@ -122,10 +140,7 @@ std::optional<HandshakeMail> HandshakeMail::from_json(std::string_view text) {
   return read_json(text, [](const json& value) {
     HandshakeMail mail;
     value.at("prepare").get_to(mail.prepare);
-    const int kind = value.at("kind").get<int>();
-    for (const CommErrorKind known : {CommErrorKind::handshake_mismatch, CommErrorKind::peer_lost}) {
-      if (kind == static_cast<int>(known)) mail.kind = known;
-    }
+    mail.kind = kind_from(value.at("kind"));
     value.at("peers").get_to(mail.peers);
     value.at("cause").get_to(mail.cause);
     return mail;

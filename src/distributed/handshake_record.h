@@ -25,6 +25,8 @@ struct HandshakeRecord {
   std::int64_t pid = 0;
   bool binds_to_loopback = false;
   std::string gone;  ///< why the member gave up; empty while it waits
+  CommErrorKind gone_kind = CommErrorKind::peer_missing;
+  std::vector<int> gone_peers;
 
   std::string to_json() const;
   /// nullopt for what is no record.

@@ -122,6 +122,10 @@ class Handshake {
 
   // Leaves the own record. Another live process's under the same rank is a rival; what a dead one left is written over.
   std::optional<Verdict> announce() {
+    for (const int rank : request_.rank_in_group == 0 ? request_.ranks : std::vector<int>{request_.ranks.front()}) {
+      const auto record = record_of(rank);
+      if (record && !record->gone.empty()) gone_before_.insert(record->nonce);
+    }
     const auto before = record_of(own_.rank);
     store_->put(record_key(own_.rank), own_.to_json());
     labels_->put(record_key(own_.rank), request_.name);
@@ -129,6 +133,13 @@ class Handshake {
     Verdict verdict = rival(*before);
     mail(before->nonce, {{}, verdict.kind, verdict.peers, verdict.cause});
     return verdict;
+  }
+
+  // A member that gave up while this one was here already has ended the attempt for all; one that did so before may
+  // come again.
+  std::optional<Verdict> farewell_in(const HandshakeRecord& record) const {
+    if (record.gone.empty() || gone_before_.count(record.nonce) != 0) return std::nullopt;
+    return Verdict{record.gone_kind, record.gone_peers, record.gone};
   }
 
   // What both sides look at each time round: bad news by mail, and whether the own record is still there.
@@ -156,6 +167,9 @@ class Handshake {
         if (answered.count(i) != 0) continue;
         const auto record = record_of(request_.ranks[i]);
         if (!record || !record->gone.empty()) {
+          if (record) {
+            if (auto verdict = farewell_in(*record)) return verdict;
+          }
           all_there = false;
           continue;
         }
@@ -182,7 +196,7 @@ class Handshake {
         return std::nullopt;
       }
     } while (pause.wait(deadline_));
-    return who_is_missing();
+    return who_is_missing(true);
   }
 
   std::optional<Verdict> follow(HandshakeResult& result) {
@@ -193,7 +207,9 @@ class Handshake {
       if (auto verdict = look_around(news)) return verdict;
       if (leader.empty()) {
         const auto record = record_of(request_.ranks.front());
-        if (record && record->gone.empty()) {
+        if (record && !record->gone.empty()) {
+          if (auto verdict = farewell_in(*record)) return verdict;
+        } else if (record) {
           known_[record->rank] = record->nonce;
           if (const auto difference = difference_of(*record, own_)) {
             return Verdict{CommErrorKind::handshake_mismatch, {record->rank}, *difference};
@@ -212,11 +228,11 @@ class Handshake {
         }
       }
     } while (pause.wait(deadline_));
-    return who_is_missing();
+    return who_is_missing(!leader.empty());
   }
 
   // At the deadline: who never came, else who came and fell silent.
-  Verdict who_is_missing() {
+  Verdict who_is_missing(bool heard_from_leader) {
     std::vector<int> never;
     std::vector<int> silent;
     std::string notes;
@@ -225,8 +241,9 @@ class Handshake {
       if (rank == own_.rank) continue;
       const auto record = record_of(rank);
       if (record && record->gone.empty()) {
-        // A leader answers its members; a member hears of no other member.
-        if (request_.rank_in_group == 0 || rank == request_.ranks.front()) silent.push_back(rank);
+        const bool has_answered =
+            rank == request_.ranks.front() ? heard_from_leader : store_->peek(answer_key(record->nonce)).has_value();
+        if (!has_answered) silent.push_back(rank);
         continue;
       }
       never.push_back(rank);
@@ -246,6 +263,8 @@ class Handshake {
               fmt::format("within {:.1f} s {} did not come: {} of {} members are here{}", seconds, ranks_words(never),
                           request_.ranks.size() - never.size(), request_.ranks.size(), notes)};
     }
+    // Without the leader's word nobody answers; it is the one that is silent.
+    if (!heard_from_leader) silent = {request_.ranks.front()};
     return {CommErrorKind::peer_lost, silent,
             fmt::format("within {:.1f} s {} came, but did not answer", seconds, ranks_words(silent))};
   }
@@ -261,6 +280,8 @@ class Handshake {
       if (request_.rank_in_group == 0 || is_leader) mail(nonce, {{}, verdict.kind, verdict.peers, verdict.cause});
     }
     own_.gone = verdict.cause.empty() ? "for no known reason" : verdict.cause;
+    own_.gone_kind = verdict.kind;
+    own_.gone_peers = verdict.peers;
     const auto current = record_of(own_.rank);
     if (current && current->nonce == own_.nonce) store_->put(record_key(own_.rank), own_.to_json());
     store_->deleteKey(mail_key(own_.nonce));
@@ -282,7 +303,8 @@ class Handshake {
   c10::intrusive_ptr<TrackedStore> labels_;
   c10::intrusive_ptr<TrackedStore> generations_;
   HandshakeRecord own_;
-  std::map<int, std::string> known_;  // rank -> nonce of those whose record was seen
+  std::set<std::string> gone_before_;  // nonces of those that had given up before this member came
+  std::map<int, std::string> known_;   // rank -> nonce of those whose record was seen
 };
 
 }  // namespace

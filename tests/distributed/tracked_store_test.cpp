@@ -110,7 +110,7 @@ TEST_P(TrackedStoreTest, WaitsOneAfterTheOtherEndAtTheDeadline) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Stores, TrackedStoreTest, testing::Values("memory", "file", "tcp"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& chosen) { return chosen.param; });
 
 }  // namespace
 }  // namespace dbg::distributed
