@@ -104,9 +104,8 @@ MadeByCall PickleTensors::make_tensor_metadata(const PickleCall& call) const {
   fields.emplace_back(std::string(text_of(given[0], call)));
   fields.emplace_back(name->python);
   fields.emplace_back(integers_of(given[2], call));
-  static const std::vector<std::string> names{"device", "dtype", "size"};
   auto type = c10::TupleType::createNamed(
-      c10::QualifiedName("TensorMetadata"), names,
+      c10::QualifiedName("TensorMetadata"), std::vector<std::string>{"device", "dtype", "size"},
       std::vector<c10::TypePtr>{c10::StringType::get(), c10::StringType::get(), c10::ListType::ofInts()});
   return made(c10::ivalue::Tuple::createNamed(std::move(fields), std::move(type)));
 }

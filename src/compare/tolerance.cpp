@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/dtype.h"
+#include "base/fork_lock.h"
 #include "dbg/error.h"
 
 namespace dbg::compare {
@@ -134,15 +135,17 @@ bool Tolerance::admits(const Measures& measures) const noexcept {
   });
 }
 
+static std::map<at::ScalarType, Tolerance> make_default_tolerances() {
+  std::map<at::ScalarType, Tolerance> made;
+  for (const Grade& grade : kGrades) made.emplace(grade.dtype, Tolerance::parse(grade.tolerance));
+  made.emplace(at::ScalarType::Undefined, Tolerance::parse("differing <= 0"));
+  return made;
+}
+
 const Tolerance& default_tolerance(at::ScalarType dtype) {
-  static const auto* const table = [] {
-    auto* made = new std::map<at::ScalarType, Tolerance>;
-    for (const Grade& grade : kGrades) made->emplace(grade.dtype, Tolerance::parse(grade.tolerance));
-    made->emplace(at::ScalarType::Undefined, Tolerance::parse("differing <= 0"));
-    return made;
-  }();
-  const auto found = table->find(dtype);
-  return found != table->end() ? found->second : table->at(at::ScalarType::Undefined);
+  const auto& table = base::made_once<&make_default_tolerances>();
+  const auto found = table.find(dtype);
+  return found != table.end() ? found->second : table.at(at::ScalarType::Undefined);
 }
 
 at::ScalarType coarser_of(at::ScalarType a, at::ScalarType b) noexcept {

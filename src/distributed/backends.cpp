@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "base/fence.h"
+#include "base/fork_lock.h"
 #include "dbg/error.h"
 #include "distributed/nccl_backend.h"
 #include "distributed/network_interfaces.h"
@@ -27,9 +29,12 @@ struct Registry {
   std::map<std::string, BackendFactory, std::less<>> factories;
 };
 
+std::unique_ptr<Registry> make_registry() {
+  return std::make_unique<Registry>();
+}
+
 Registry& registry() {
-  static auto* all = new Registry;  // leaked: registrations may go while the process exits
-  return *all;
+  return *base::made_once<&make_registry>();  // never destroyed: registrations may go while the process exits
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 // Fills ncclConfig_t and torch's options around it.
 #include "distributed/nccl_options.h"
 
+#include <memory>
 #include <mutex>
 #include <set>
 
+#include "base/fork_lock.h"
 #include "dbg/error.h"
 
 namespace dbg::distributed {
@@ -32,6 +34,16 @@ std::string get_communicator_name(const Config& config) {
   } else {
     return {};
   }
+}
+
+struct InternedTexts {
+  std::mutex mutex;
+  std::set<std::string> texts;
+};
+
+// Never destroyed: communicators may outlive every static object.
+std::unique_ptr<InternedTexts> make_interned_texts() {
+  return std::make_unique<InternedTexts>();
 }
 
 template <class Options>
@@ -73,11 +85,9 @@ std::string communicator_name_of(const c10d::ProcessGroupNCCL::Options& options)
 }
 
 const char* interned_text(const std::string& text) {
-  // Leaked on purpose: communicators may outlive every static object.
-  static auto* mutex = new std::mutex;
-  static auto* texts = new std::set<std::string>;
-  const std::lock_guard lock(*mutex);
-  return texts->insert(text).first->c_str();
+  InternedTexts& interned = *base::made_once<&make_interned_texts>();
+  const std::lock_guard lock(interned.mutex);
+  return interned.texts.insert(text).first->c_str();
 }
 
 }  // namespace dbg::distributed

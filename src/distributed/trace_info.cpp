@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "base/fork_lock.h"
 #include "dbg/error.h"
 #include "dbg/group_coordinator.h"
 
@@ -37,9 +39,12 @@ struct List {
   std::map<std::uint64_t, Listed> groups;  // in the order of their making
 };
 
+std::unique_ptr<List> make_list() {
+  return std::make_unique<List>();
+}
+
 List& list() {
-  static auto* all = new List;  // leaked: groups may go while the process exits
-  return *all;
+  return *base::made_once<&make_list>();  // never destroyed: groups may go while the process exits
 }
 
 }  // namespace
