@@ -149,8 +149,11 @@ class Handshake {
       if (news && news->prepare.empty()) return Verdict{news->kind, news->peers, news->cause};
     }
     const auto own = record_of(own_.rank);
-    if (own && own->nonce != own_.nonce) return rival(*own);
-    return std::nullopt;
+    if (!own || own->nonce == own_.nonce) return std::nullopt;
+    // Both may have looked before either wrote; the later one does not know yet.
+    Verdict verdict = rival(*own);
+    mail(own->nonce, {{}, verdict.kind, verdict.peers, verdict.cause});
+    return verdict;
   }
 
   std::optional<Verdict> lead(HandshakeResult& result) {
