@@ -170,6 +170,19 @@ TEST(RendezvousTest, OtherRanksAreADifferenceWithBothValues) {
   EXPECT_LT(outcomes.soonest(), kTimeout - milliseconds(200));
 }
 
+TEST(RendezvousTest, ALateMemberHearsWhatTheOthersDifferedIn) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  Outcomes outcomes;
+  test::run_ranks_as_threads(2, [&](int rank) {
+    outcomes.run(rank, store, request_of("tp", rank == 1 ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2}, rank));
+  });
+  outcomes.run(2, store, request_of("tp", {0, 1, 2}, 2, milliseconds(300)));
+  ASSERT_EQ(outcomes.failures.count(2), 1U);
+  const CommFailure& late = outcomes.failures.find(2)->second;
+  EXPECT_EQ(late.kind, CommErrorKind::handshake_mismatch);
+  EXPECT_THAT(late.cause, AllOf(HasSubstr("has ranks [0, 1, 2]"), HasSubstr("has ranks [0, 1]")));
+}
+
 TEST(RendezvousTest, AnotherOrderIsADifference) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   Outcomes outcomes;
