@@ -18,6 +18,7 @@
 #include "base/fence.h"
 #include "base/fork_lock.h"
 #include "dbg/error.h"
+#include "distributed/flight_recorder.h"
 #include "distributed/nccl_backend.h"
 #include "distributed/network_interfaces.h"
 
@@ -102,7 +103,9 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendRequest& request, bool 
   options->threads = static_cast<int>(options->devices.size()) * 2;
   // Before the construction: that is when the Flight Recorder's pg_config is written.
   if (with_labels) describe(*options, request);
-  return c10::make_intrusive<ProcessGroupGloo>(request.store, request.rank, request.size, options);
+  auto backend = c10::make_intrusive<ProcessGroupGloo>(request.store, request.rank, request.size, options);
+  if (with_labels) describe_recorded_group(request.group_name, request.group_desc, request.global_ranks);
+  return backend;
 }
 
 std::optional<BackendFactory> factory_of(const std::string& kind) {

@@ -3,6 +3,8 @@
 // Asks torch for its dump; older torch has none, which the build finds out from its header.
 #include "distributed/flight_recorder.h"
 
+#include <cstdint>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "base/fence.h"
@@ -30,6 +32,21 @@ std::optional<RecordedGroup> recorded_group_config(const std::string& name) {
     found = RecordedGroup{config.at("name"), config.at("desc"), config.at("ranks")};
   }));
   return found;
+}
+
+void describe_recorded_group([[maybe_unused]] const std::string& name, [[maybe_unused]] const std::string& label,
+                             [[maybe_unused]] const std::vector<int>& ranks) noexcept {
+#if DBG_TORCH_HAS_FLIGHT_RECORDER_OF
+  static_cast<void>(base::run_fenced([&] {
+    auto* recorder = c10d::getFlightRecorder("gloo");
+    {
+      // The dump takes the first entry of a name, and the one without a description sorts first.
+      const std::lock_guard lock(recorder->mutex_);
+      recorder->pg_name_to_ranks_.erase({name, std::string()});
+    }
+    recorder->record_pg_ranks({name, label}, std::vector<std::uint64_t>(ranks.begin(), ranks.end()));
+  }));
+#endif
 }
 
 }  // namespace dbg::distributed

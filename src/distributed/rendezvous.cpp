@@ -149,8 +149,11 @@ class Handshake {
       if (news && news->prepare.empty()) return Verdict{news->kind, news->peers, news->cause};
     }
     const auto own = record_of(own_.rank);
-    if (own && own->nonce != own_.nonce) return rival(*own);
-    return std::nullopt;
+    if (!own || own->nonce == own_.nonce) return std::nullopt;
+    // Both may have looked before either wrote; the later one does not know yet.
+    Verdict verdict = rival(*own);
+    mail(own->nonce, {{}, verdict.kind, verdict.peers, verdict.cause});
+    return verdict;
   }
 
   std::optional<Verdict> lead(HandshakeResult& result) {
@@ -237,6 +240,7 @@ class Handshake {
     std::vector<int> silent;
     std::string notes;
     std::string other_labels;
+    std::optional<HandshakeRecord> of_another_opinion;
     for (const int rank : request_.ranks) {
       if (rank == own_.rank) continue;
       const auto record = record_of(rank);
@@ -247,6 +251,7 @@ class Handshake {
         continue;
       }
       never.push_back(rank);
+      if (record && record->gone_kind == CommErrorKind::handshake_mismatch) of_another_opinion = record;
       if (record) notes += fmt::format("; {} was here and gave up: {}", record->who(), record->gone);
       const auto label = labels_->peek(record_key(rank));
       if (label && *label != request_.name) {
@@ -254,6 +259,10 @@ class Handshake {
       }
     }
     const double seconds = static_cast<double>(request_.timeout.count()) / 1000.0;
+    // The others found a difference before this member came, and did not come again.
+    if (of_another_opinion) {
+      return {CommErrorKind::handshake_mismatch, of_another_opinion->gone_peers, of_another_opinion->gone};
+    }
     if (!other_labels.empty()) {
       return {CommErrorKind::handshake_mismatch, never,
               fmt::format("rank {} makes the group '{}'{}", own_.rank, request_.name, other_labels)};

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>

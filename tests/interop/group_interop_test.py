@@ -226,25 +226,50 @@ assert library.group_library_drop() == 0
 """)
 
 
-def test_the_analyzer_names_label_and_missing_rank():
+# Runs an analyzer from a folder of its own in place of the one that the installed torch brings.
+ANALYZER = """
+import importlib.util, sys, torch.distributed
+folder = sys.argv.pop(1)
+name = "torch.distributed.flight_recorder"
+if folder:
+    spec = importlib.util.spec_from_file_location(name, folder + "/__init__.py", submodule_search_locations=[folder])
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+from torch.distributed.flight_recorder.fr_trace import main
+main(sys.argv[1:])
+"""
+
+
+def analyzer_test():
+    """Apart from the others: 2.15's analyzer knows gloo, 2.11's refuses it."""
+    analyzer = os.environ.get("DBG_TEST_FR_ANALYZER_DIR", "")
+    if not os.path.isdir(analyzer):
+        analyzer = ""
     with tempfile.TemporaryDirectory() as folder:
         seen = run_ranks([cpp_peer("hang", folder)] * 4)
         check([one.get("hang") for one in seen] == ["timed out"] * 3 + [None], seen)
         result = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", "--prefix", "trace_", folder],
+            [sys.executable, "-c", ANALYZER, analyzer, "--prefix", "trace_", folder],
             capture_output=True,
             text=True,
             timeout=LIMIT_SECONDS,
         )
         said = result.stdout + result.stderr
+        if not analyzer and "name formatting error? gloo" in said:
+            print("SKIPPED: this torch's analyzer knows no gloo; DBG_FR_ANALYZER_DIR names one that does")
+            sys.exit(77)
         check(result.returncode == 0, said)
-        check("tp:cpu" in said, said)
-        check("3" in said.split("issing ranks", 1)[-1][:40] if "issing ranks" in said else False, said)
+        check("tp:cpu@0-3.g0:tp:cpu" in said, said)
+        check("missing ranks: {3}" in said, said)
 
 
 def main():
     tests = [value for name, value in sorted(globals().items()) if name.startswith("test_")]
     chosen = sys.argv[1:]
+    if chosen == ["analyzer"]:
+        tests = [analyzer_test]
+        chosen = []
     failed = []
     for test in tests:
         if chosen and test.__name__ not in chosen:
