@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Operations, AbsentRankTest,
                          testing::Values(NamedOperation{"all_reduce", &reduce},
                                          NamedOperation{"all_gather", &gather_all},
                                          NamedOperation{"reduce_scatter", &scatter}, NamedOperation{"barrier", &meet}),
-                         [](const testing::TestParamInfo<NamedOperation>& info) { return info.param.name; });
+                         [](const testing::TestParamInfo<NamedOperation>& operation) { return operation.param.name; });
 
 TEST(CollectiveCallTest, WithoutAStoreNobodyIsNamedOnNoEvidence) {
   Meeting end(2);
