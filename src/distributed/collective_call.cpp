@@ -189,7 +189,8 @@ void CollectiveCall::fail(CommErrorKind kind, std::string cause, std::string adv
 void CollectiveCall::break_group(CommErrorKind kind, std::string cause, std::string advice, std::vector<int> peers) {
   if (peers.empty() && peer_ >= 0) peers = global_ranks(half_, {peer_});
   // First, so that other threads of this rank stop using it.
-  half_.broken.set(fmt::format("broken since {} failed: {}: {}", operation_, to_text(kind), cause));
+  const auto words = [&] { return fmt::format("broken since {} failed: {}: {}", operation_, to_text(kind), cause); };
+  const bool is_first = half_.broken.set(words());
   leave_failure_note(half_, {kind, operation_, sequence_, cause});
   if (const auto notes = collect_failure_notes(half_, kNotesLimit)) {
     if (peers.empty()) peers = global_ranks(half_, notes->silent);
@@ -206,6 +207,7 @@ void CollectiveCall::break_group(CommErrorKind kind, std::string cause, std::str
       if (kind == CommErrorKind::peer_lost && note->kind == CommErrorKind::timeout) kind = CommErrorKind::timeout;
     }
   }
+  if (is_first) half_.broken.refine(words());
   if (advice.empty()) {
     advice = peers.empty() ? "look for the rank that hangs or died first"
                            : fmt::format("look at rank{} {}: it hangs, died, or takes another path through the program",

@@ -23,11 +23,19 @@ namespace dbg::distributed {
 /// Threads: safe to call from any thread.
 class BrokenState {
  public:
-  void set(std::string cause) {
+  /// Returns whether this is the first cause.
+  bool set(std::string cause) {
     const std::lock_guard lock(mutex_);
-    if (is_set_.load(std::memory_order_relaxed)) return;
+    if (is_set_.load(std::memory_order_relaxed)) return false;
     cause_ = std::move(cause);
     is_set_.store(true, std::memory_order_release);
+    return true;
+  }
+
+  /// For whoever set the cause, once more is known of it.
+  void refine(std::string cause) {
+    const std::lock_guard lock(mutex_);
+    cause_ = std::move(cause);
   }
 
   bool is_set() const noexcept { return is_set_.load(std::memory_order_acquire); }

@@ -8,11 +8,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
-#include <mutex>
+#include <memory>
+#include <stdexcept>
 #include <string>
-#include <vector>
+#include <thread>
+#include <utility>
 
 #include "distributed/collectives.h"
 #include "distributed/failing.h"
@@ -78,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Operations, AbsentRankTest,
                          testing::Values(NamedOperation{"all_reduce", &reduce},
                                          NamedOperation{"all_gather", &gather_all},
                                          NamedOperation{"reduce_scatter", &scatter}, NamedOperation{"barrier", &meet}),
-                         [](const testing::TestParamInfo<NamedOperation>& info) { return info.param.name; });
+                         [](const testing::TestParamInfo<NamedOperation>& operation) { return operation.param.name; });
 
 TEST(CollectiveCallTest, WithoutAStoreNobodyIsNamedOnNoEvidence) {
   Meeting end(2);
@@ -166,6 +167,66 @@ TEST(LostRankTest, SurvivorsNameTheKilledOne) {
   ranks.kill(3);
   const auto& results = ranks.wait();
   for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(results[static_cast<std::size_t>(rank)].passed()) << rank;
+}
+
+// Somebody else's backend, whose work is asked whether it is done.
+class ThirdBackend final : public c10d::Backend {
+ public:
+  explicit ThirdBackend(c10::intrusive_ptr<c10d::Work> work) : Backend(0, 1), work_(std::move(work)) {}
+  const std::string getBackendName() const override { return "third"; }
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override { return work_; }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+};
+
+class ThirdWork final : public c10d::Work {
+ public:
+  explicit ThirdWork(int questions_until_done, std::string words = "")
+      : questions_(questions_until_done), words_(std::move(words)) {}
+  bool isCompleted() override { return questions_ >= 0 && --questions_ < 0; }
+  bool wait(milliseconds timeout) override {
+    EXPECT_EQ(timeout, kNoTimeout) << "a deadline here may abort the communicator";
+    if (!words_.empty()) throw std::runtime_error(words_);
+    return true;
+  }
+
+ private:
+  int questions_;
+  std::string words_;
+};
+
+std::unique_ptr<GroupHalf> third_half(c10::intrusive_ptr<c10d::Work> work) {
+  auto half = std::make_unique<GroupHalf>();
+  half->name = "third@0.g0";
+  half->label = "tp:cpu";
+  half->ranks = {0};
+  half->backend = c10::make_intrusive<ThirdBackend>(std::move(work));
+  return half;
+}
+
+TEST(ThirdBackendTest, IsAskedUntilItIsDone) {
+  barrier(*third_half(c10::make_intrusive<ThirdWork>(5)));
+  barrier(*third_half(nullptr));
+}
+
+TEST(ThirdBackendTest, IsGivenUpAtTheDeadline) {
+  const auto half = third_half(c10::make_intrusive<ThirdWork>(1 << 30));
+  const CommFailure failure = failure_within(milliseconds(50), [&] { barrier(*half, {.timeout = milliseconds(50)}); });
+  EXPECT_EQ(failure.kind, CommErrorKind::timeout);
+  EXPECT_TRUE(half->broken.is_set());
+}
+
+TEST(ThirdBackendTest, ItsWordsAreSorted) {
+  const auto half = third_half(c10::make_intrusive<ThirdWork>(0, "Connection reset by peer"));
+  EXPECT_EQ(failure_within(milliseconds(0), [&] { barrier(*half); }).kind, CommErrorKind::peer_lost);
+}
+
+TEST(ThirdBackendTest, WhatItLacksLeavesTheGroupWhole) {
+  const auto half = third_half(c10::make_intrusive<ThirdWork>(0));
+  EXPECT_EQ(failure_within(milliseconds(0), [&] { all_reduce(*half, at::ones({2})); }).kind,
+            CommErrorKind::unsupported);
+  barrier(*half);
 }
 
 TEST(ForkedChildTest, IsToldAtOnceAndTheParentGoesOn) {

@@ -177,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongSizes{"experts", 8, sizes_of(8, 1, 1, 1, 1, 4, 4), "tp 8 is not divisible by moe_dp 4 x ep 4 = 16"},
         WrongSizes{"both", 8, sizes_of(4, 1, 2, 1, 2, 1, 1), "set those of one only"},
         WrongSizes{"overflow", 8, sizes_of(1 << 30, 1 << 30, 1 << 30, 1, 1, 1, 1), "ranks, and the world has 8"}),
-    [](const testing::TestParamInfo<WrongSizes>& info) { return info.param.name; });
+    [](const testing::TestParamInfo<WrongSizes>& sizes) { return sizes.param.name; });
 
 }  // namespace
 }  // namespace dbg

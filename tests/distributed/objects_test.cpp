@@ -163,10 +163,10 @@ TEST(ObjectLimitTest, PaddingCountsForAllMembers) {
 
 // A pickle that names a function to call, and one of a set, which a c10::IValue can't hold.
 TEST(ForeignObjectTest, IsRefusedWithItsPlace) {
-  for (const std::string pickle : {std::string("\x80\x02"
-                                               "cos\nsystem\nX\x04\x00\x00\x00true\x85R.",
-                                               25),
-                                   std::string("\x80\x04]\x8f\x61.", 6), std::string("no pickle")}) {
+  for (const std::string& pickle : {std::string("\x80\x02"
+                                                "cos\nsystem\nX\x04\x00\x00\x00true\x85R.",
+                                                25),
+                                    std::string("\x80\x04]\x8f\x61.", 6), std::string("no pickle")}) {
     at::Tensor bytes = at::empty({static_cast<std::int64_t>(pickle.size())}, at::kByte);
     std::copy(pickle.begin(), pickle.end(), static_cast<char*>(bytes.mutable_data_ptr()));
     test::run_halves_as_threads(2, [&](GroupHalf& half) {

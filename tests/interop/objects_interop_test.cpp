@@ -179,7 +179,7 @@ TEST_P(ObjectsInteropTest, AllOperationsAgree) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ObjectsInteropTest, testing::Values(0, 1),
-                         [](const testing::TestParamInfo<int>& info) { return fmt::format("dbg_is_{}", info.param); });
+                         [](const testing::TestParamInfo<int>& rank) { return fmt::format("dbg_is_{}", rank.param); });
 
 }  // namespace
 }  // namespace dbg::distributed
