@@ -60,7 +60,7 @@ struct AdoptOptions {
 /// Which of Python's groups to meet; decides where in the store its members look for each other.
 struct PythonGroup {
   enum class Kind {
-    world,     ///< `torch.distributed.init_process_group`'s own group
+    world,     ///< `torch.distributed.init_process_group`'s own group, made by a rendezvous (env://, tcp://, file://)
     subgroup,  ///< one of its `new_group`s, by the name that Python shows
     custom,    ///< made over a store of its own under a name, as SGLang's `init_custom_process_group` does
   };

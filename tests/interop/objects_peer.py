@@ -109,7 +109,7 @@ def main():
     install_twins_module()
     dist.init_process_group(
         "gloo",
-        store=dist.FileStore(path, world_size),
+        init_method=f"file://{path}",
         rank=rank,
         world_size=world_size,
         timeout=datetime.timedelta(seconds=60),
