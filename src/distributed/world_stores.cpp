@@ -3,10 +3,18 @@
 // Opens the stores a World can be made over, with errors that say where, as whom and after how long.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -33,6 +41,47 @@ using Clock = std::chrono::steady_clock;
   throw CommError(std::move(failure));
 }
 
+// 0, or the errno of connecting to `address` by the deadline.
+int connect_fault(const addrinfo& address, Clock::time_point deadline) {
+  const int socket = ::socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (socket < 0) return errno;
+  int fault = ::connect(socket, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+  if (fault == EINPROGRESS) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd waited{socket, POLLOUT, 0};
+    socklen_t size = sizeof fault;
+    fault = ETIMEDOUT;
+    if (::poll(&waited, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, 3600000))) > 0) {
+      ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &fault, &size);
+    }
+  }
+  ::close(socket);
+  return fault;
+}
+
+// Why nobody listens there by the deadline, or nothing once somebody does. Torch's own client pauses for seconds
+// between its tries, past the timeout, and writes a backtrace into the log for each.
+std::optional<std::string> why_not_served(const std::string& host, int port, Clock::time_point deadline) {
+  std::string reason;
+  for (;;) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    if (const int fault = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); fault != 0) {
+      reason = ::gai_strerror(fault);
+    } else {
+      const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
+      for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
+        const int fault = connect_fault(*address, deadline);
+        if (fault == 0) return std::nullopt;
+        reason = base::errno_text(fault);
+      }
+    }
+    if (Clock::now() + std::chrono::milliseconds(50) > deadline) return reason;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
 }  // namespace
 
 NamedStore open_tcp_store(const TcpStoreAddress& address, int world_size, std::chrono::milliseconds timeout) {
@@ -47,8 +96,10 @@ NamedStore open_tcp_store(const TcpStoreAddress& address, int world_size, std::c
   // of ours waits for nobody: who is missing is for the groups' handshake to say.
   options.waitWorkers = !address.is_server;
   c10::intrusive_ptr<c10d::TCPStore> store;
-  if (const auto cause =
-          base::run_fenced([&] { store = c10::make_intrusive<c10d::TCPStore>(address.host, options); })) {
+  std::optional<std::string> cause;
+  if (!address.is_server) cause = why_not_served(address.host, address.port, began + timeout);
+  if (!cause) cause = base::run_fenced([&] { store = c10::make_intrusive<c10d::TCPStore>(address.host, options); });
+  if (cause) {
     throw_store_down(
         fmt::format("{} the TCPStore at {}:{}", address.is_server ? "serving (as its server)" : "joining (as a client)",
                     address.host, address.port),

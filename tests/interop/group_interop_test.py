@@ -78,6 +78,8 @@ def run_peer(mode, *words):
     else:
         seen["custom"] = use(dist, torch, custom_group(dist, words[0], size, rank), everyone)
     print(json.dumps(seen), flush=True)
+    # Not by the interpreter's end: with gloo's threads still there, torch aborts in it now and then.
+    os._exit(0)
 
 
 # ---- the test
