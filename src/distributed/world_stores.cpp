@@ -72,9 +72,9 @@ std::optional<std::string> why_not_served(const std::string& host, int port, Clo
     } else {
       const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
       for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
-        const int fault = connect_fault(*address, deadline);
-        if (fault == 0) return std::nullopt;
-        reason = base::errno_text(fault);
+        const int refusal = connect_fault(*address, deadline);
+        if (refusal == 0) return std::nullopt;
+        reason = base::errno_text(refusal);
       }
     }
     if (Clock::now() + std::chrono::milliseconds(50) > deadline) return reason;
