@@ -49,7 +49,8 @@ TEST(WorldEnvTest, WithoutVariablesItIsAloneInMemory) {
   EXPECT_EQ(world.world_size(), 1);
   EXPECT_EQ(world.describe(), "rank 0 of 1 (local rank 0, node 0) over HashStore");
   world.store()->set("key", std::vector<std::uint8_t>{1});
-  EXPECT_TRUE(world.store()->check({"key"}));
+  // A client's set() waits for no answer.
+  EXPECT_NO_THROW(world.store()->wait({"key"}, milliseconds(5000)));
 }
 
 TEST(WorldEnvTest, AHalfSetEnvironmentIsRefusedWithWhatIsMissing) {
@@ -89,7 +90,8 @@ TEST(WorldEnvTest, TorchrunsAgentKeepsItsStoreAndRestartsDoNotMeetOldKeys) {
   EXPECT_EQ(world.key_prefix(), "dbg/attempt_2");
   EXPECT_EQ(world.node_id(), 3);
   agent.store()->set("key", std::vector<std::uint8_t>{1});
-  EXPECT_TRUE(world.store()->check({"key"}));
+  // A client's set() waits for no answer.
+  EXPECT_NO_THROW(world.store()->wait({"key"}, milliseconds(5000)));
 }
 
 }  // namespace
