@@ -14,7 +14,8 @@ Sets up (cmake/bootstrap.sh --full), builds in Release and runs the unit, dist, 
           Debug build without NCCL (where warnings are errors: at -O3 g++ 12 invents some), a short run of each fuzz target
 
 Environment: DBG_JOBS (default: the number of cores), DBG_WITH_NCCL (ON, AUTO or OFF; default ON, for which a libtorch with
-CUDA is needed), DBG_FUZZ_SECONDS a target (default 20), and what cmake/bootstrap.sh reads.
+CUDA is needed), DBG_FUZZ_SECONDS a target (default 20), DBG_CTEST_OPTIONS, and what
+cmake/bootstrap.sh reads.
 EOF
 }
 
@@ -69,7 +70,8 @@ build() { cmake --build --preset "$1" -j "$jobs" --target "$2"; }
 run_tests() { # preset, ctest arguments ...
   local preset=$1
   shift
-  ctest --preset "$preset" -j "$jobs" "$@"
+  # shellcheck disable=SC2086  # words
+  ctest --preset "$preset" -j "$jobs" ${DBG_CTEST_OPTIONS:-} "$@"
 }
 
 release() { configure "$1" "-DDBG_WITH_NCCL=$nccl" && build "$1" all && run_tests "$1" -L 'unit|dist|interop|consumer' -LE "$2"; }
