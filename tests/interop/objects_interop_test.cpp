@@ -81,11 +81,10 @@ void expect_dict_of(const TensorDict& got, int rank) {
   }
 }
 
-// The store keys are those of `init_process_group`'s world over a store that it was given: `0/`, `cpu/`. (`default_pg`
-// comes before them only where it made the store itself.)
+// The store keys are those of `init_process_group`'s world: `default_pg`, `0/`, `cpu/`.
 std::unique_ptr<GroupHalf> meet_python(const std::string& path, int rank) {
   c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::FileStore>(path, 2);
-  for (const char* prefix : {"0/", "cpu/"}) {
+  for (const char* prefix : {"default_pg", "0/", "cpu/"}) {
     store = c10::make_intrusive<c10d::PrefixStore>(prefix, store);
   }
   const auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::seconds(60));
