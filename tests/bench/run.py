@@ -100,6 +100,7 @@ def main():
         ("`#include <dbg/dumper.h>`", f"{dbg_include:.2f} s", f"`Tensor.h` and `ivalue.h` {torch_include:.2f} s",
          f"{dbg_include / torch_include:.2f}x"),
     ]
+    os.makedirs(scratch, exist_ok=True)
     record_bench = arguments.build / "tests/bench/record_bench"
     if record_bench.exists():
         rows += record_rows(record_bench)
