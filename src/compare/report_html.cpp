@@ -9,6 +9,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "compare/json_number.h"
 #include "compare/report_label.h"
 #include "dbg/version.h"
 
@@ -16,13 +17,6 @@ namespace dbg::compare {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// JSON has no word for what is not finite; the page shows texts as they are.
-Json number(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
-}
 
 // One character a cell: 0 for no difference, then by the logarithm over six decades up to the largest, the last
 // character for what is not finite.
@@ -50,13 +44,13 @@ Json heat_of(const TensorPicture& picture) {
           {"columns", picture.heat_columns},
           {"row_label", picture.row_label},
           {"column_label", picture.column_label},
-          {"largest", number(largest)}};
+          {"largest", json_number(largest)}};
 }
 
 Json picture_of(const TensorPicture& picture) {
   return {{"heat", heat_of(picture)},
-          {"low", number(picture.low)},
-          {"high", number(picture.high)},
+          {"low", json_number(picture.low)},
+          {"high", json_number(picture.high)},
           {"baseline_histogram", picture.baseline_histogram},
           {"target_histogram", picture.target_histogram},
           {"baseline_corner", picture.baseline_corner},
@@ -68,7 +62,7 @@ Json percentiles_of(const PairReport& pair) {
   const auto add = [&rows](const char* name, const std::optional<Percentiles>& values) {
     if (!values) return;
     Json row = Json::array({name});
-    for (const double value : *values) row.push_back(number(value));
+    for (const double value : *values) row.push_back(json_number(value));
     rows.push_back(std::move(row));
   };
   add("baseline", pair.baseline_percentiles);
@@ -88,7 +82,7 @@ std::string shapes_of(const PairReport& pair) {
 // Same bits are drawn below everything: no rel_diff.
 Json rel_diff_of(const PairReport& pair) {
   if (!pair.difference.compared) return nullptr;
-  return number(pair.difference.rel_diff);
+  return json_number(pair.difference.rel_diff);
 }
 
 Json pair_of(const PairReport& pair) {
@@ -98,9 +92,9 @@ Json pair_of(const PairReport& pair) {
                {"rank", ranks_label(pair.baseline_ranks)},
                {"verdict", to_text(pair.verdict)},
                {"rel", rel_diff_of(pair)},
-               {"abs", pair.difference.compared ? number(pair.difference.max_abs) : Json()},
-               {"outside", number(pair.outside_fraction)},
-               {"growth", number(pair.growth)},
+               {"abs", pair.difference.compared ? json_number(pair.difference.max_abs) : Json()},
+               {"outside", json_number(pair.outside_fraction)},
+               {"growth", json_number(pair.growth)},
                {"why", pair.reason},
                {"tolerance", pair.tolerance}};
   if (pair.verdict == Verdict::same_bits) return json;

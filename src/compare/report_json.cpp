@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "compare/json_number.h"
 #include "dbg/version.h"
 
 namespace dbg::compare {
@@ -17,15 +18,9 @@ namespace {
 // Keys keep the order in which they are written here.
 using Json = nlohmann::ordered_json;
 
-Json number(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
-}
-
 // NaN stands for "not known" in these.
 Json known(double value) {
-  return std::isnan(value) ? Json() : number(value);
+  return std::isnan(value) ? Json() : json_number(value);
 }
 
 Json landmark(const std::optional<Landmark>& found) {
@@ -43,7 +38,7 @@ Json percentiles(const std::optional<Percentiles>& values) {
   if (!values) return nullptr;
   Json json = Json::object();
   for (std::size_t i = 0; i < kPercentiles.size(); ++i) {
-    json[fmt::format("p{}", kPercentiles[i])] = number((*values)[i]);
+    json[fmt::format("p{}", kPercentiles[i])] = json_number((*values)[i]);
   }
   return json;
 }
@@ -61,9 +56,9 @@ Json difference(const TensorDiff& diff) {
   json["same_bits"] = diff.same_bits;
   json["elements"] = diff.elements;
   json["differing"] = diff.differing;
-  json["rel_diff"] = number(diff.rel_diff);
-  json["max_abs"] = number(diff.max_abs);
-  json["mean_abs"] = number(diff.mean_abs);
+  json["rel_diff"] = json_number(diff.rel_diff);
+  json["max_abs"] = json_number(diff.max_abs);
+  json["mean_abs"] = json_number(diff.mean_abs);
   json["max_at"] = diff.a_at_max.empty() ? Json() : Json(diff.max_at);
   json["baseline_at_max"] = diff.a_at_max.empty() ? Json() : Json(diff.a_at_max);
   json["target_at_max"] = diff.b_at_max.empty() ? Json() : Json(diff.b_at_max);
@@ -106,16 +101,16 @@ Json pair_json(const PairReport& pair, std::size_t at) {
                {"cosine", known(pair.cosine)},
                {"outside_fraction", known(pair.outside_fraction)},
                {"error", known(pair.error)},
-               {"growth", number(pair.growth)},
-               {"noise_error", pair.noise_error ? number(*pair.noise_error) : Json()},
+               {"growth", json_number(pair.growth)},
+               {"noise_error", pair.noise_error ? json_number(*pair.noise_error) : Json()},
                {"is_below_noise", pair.is_below_noise},
                {"baseline_percentiles", percentiles(pair.baseline_percentiles)},
                {"target_percentiles", percentiles(pair.target_percentiles)},
                {"difference_percentiles", percentiles(pair.difference_percentiles)}};
   json["cast"] = pair.cast ? Json{{"dtype", pair.cast->dtype},
                                   {"differing", pair.cast->differing},
-                                  {"rel_diff", number(pair.cast->rel_diff)},
-                                  {"max_abs", number(pair.cast->max_abs)}}
+                                  {"rel_diff", json_number(pair.cast->rel_diff)},
+                                  {"max_abs", json_number(pair.cast->max_abs)}}
                            : Json();
   Json odd = Json::array();
   for (const OddReplica& one : pair.odd_replicas) odd.push_back(odd_replica(one));
