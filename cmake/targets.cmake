@@ -31,6 +31,10 @@ if(DBG_SANITIZE_FLAGS)
 endif()
 if(DBG_PCH)
   target_precompile_headers(dbg PRIVATE "${PROJECT_SOURCE_DIR}/src/pch.h")
+  if(DBG_BUILD_TESTS)  # whose sources reuse it
+    target_precompile_headers(dbg PRIVATE <gmock/gmock.h>)
+    target_include_directories(dbg SYSTEM PRIVATE $<TARGET_PROPERTY:GTest::gmock,INTERFACE_INCLUDE_DIRECTORIES>)
+  endif()
 endif()
 
 # Leaves nothing but dbg:: names to be exported from a shared object that links the library. A sanitizer's build is for

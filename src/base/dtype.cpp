@@ -10,7 +10,6 @@
 #include <c10/util/Float8_e5m2fnuz.h>
 #include <c10/util/Float8_e8m0fnu.h>
 #include <c10/util/Half.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -22,6 +21,7 @@
 #include <type_traits>
 
 #include "base/fork_lock.h"
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg::base {
@@ -138,9 +138,9 @@ std::string number_text(T value) {
   if constexpr (std::is_same_v<T, BoolByte>) {
     return value.byte != 0 ? "True" : "False";
   } else if constexpr (std::is_arithmetic_v<T>) {
-    return fmt::format("{}", value);
+    return formatted("{}", value);
   } else {
-    return fmt::format("{}", to_float(value));
+    return formatted("{}", to_float(value));
   }
 }
 
@@ -190,7 +190,7 @@ void widen(at::ScalarType dtype, const std::byte* raw, std::size_t elements, Wid
       widen_all<Wide, T>(raw, elements, out);
     }
   });
-  if (!known) throw LogicError(fmt::format("elements of {} can't be read as numbers", dtype_name(dtype)));
+  if (!known) throw LogicError(formatted("elements of {} can't be read as numbers", dtype_name(dtype)));
 }
 
 template void widen<double>(at::ScalarType, const std::byte*, std::size_t, double*);
@@ -211,7 +211,7 @@ std::string element_text(at::ScalarType dtype, const std::byte* raw) {
   if (known) return text;
   text = "0x";
   for (std::size_t i = 0; i < c10::elementSize(dtype); ++i) {
-    text += fmt::format("{:02x}", static_cast<unsigned>(raw[i]));
+    text += formatted("{:02x}", static_cast<unsigned>(raw[i]));
   }
   return text;
 }

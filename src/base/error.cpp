@@ -3,18 +3,19 @@
 // The errors' key functions, so that their type information exists once, and the words of a failure between ranks.
 #include "dbg/error.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <string_view>
 #include <utility>
+
+#include "base/formatted.h"
 
 namespace dbg {
 namespace {
 
 void append_sentence(std::string& text, std::string_view sentence) {
   while (!sentence.empty() && (sentence.back() == '.' || sentence.back() == ' ')) sentence.remove_suffix(1);
-  if (!sentence.empty()) text += fmt::format(" {}.", sentence);
+  if (!sentence.empty()) text += formatted(" {}.", sentence);
 }
 
 // "tp:cpu (group tp@0_1.g0, ranks [0, 1]): all_reduce on rank 0 failed after 2.004 s: timeout, peers [1]. CAUSE.
@@ -24,17 +25,17 @@ std::string words_of(const CommFailure& failure) {
   if (!failure.group.empty() || !failure.ranks.empty()) {
     std::string of_group = failure.group.empty() ? std::string() : "group " + failure.group;
     if (!failure.ranks.empty()) {
-      of_group += fmt::format("{}ranks [{}]", of_group.empty() ? "" : ", ", fmt::join(failure.ranks, ", "));
+      of_group += formatted("{}ranks [{}]", of_group.empty() ? "" : ", ", fmt::join(failure.ranks, ", "));
     }
-    text += fmt::format("{}({})", text.empty() ? "" : " ", of_group);
+    text += formatted("{}({})", text.empty() ? "" : " ", of_group);
   }
   if (!text.empty()) text += ": ";
   text += failure.operation.empty() ? std::string("an operation") : failure.operation;
-  if (failure.rank >= 0) text += fmt::format(" on rank {}", failure.rank);
-  text += fmt::format(" failed after {:.3f} s: {}", static_cast<double>(failure.elapsed.count()) / 1000.0,
-                      to_text(failure.kind));
+  if (failure.rank >= 0) text += formatted(" on rank {}", failure.rank);
+  text += formatted(" failed after {:.3f} s: {}", static_cast<double>(failure.elapsed.count()) / 1000.0,
+                    to_text(failure.kind));
   if (!failure.peers.empty()) {
-    text += fmt::format(", {} {}", failure.peers.size() == 1 ? "peer" : "peers", fmt::join(failure.peers, ", "));
+    text += formatted(", {} {}", failure.peers.size() == 1 ? "peer" : "peers", fmt::join(failure.peers, ", "));
   }
   text += '.';
   append_sentence(text, failure.cause);

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/fork_lock.h"
+#include "base/formatted.h"
 #include "base/no_cancellation.h"
 #include "base/quiet_write.h"
 #include "dbg/participant.h"
@@ -43,7 +44,7 @@ LogState& log_state() noexcept {
 std::string make_line(std::string_view part, std::string_view text) {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
   const double seconds = std::chrono::duration<double>(since_epoch).count();
-  return fmt::format("[{}, rank={}, t={:.3f}] {}", part, current_participant()->rank(), seconds, text);
+  return formatted("[{}, rank={}, t={:.3f}] {}", part, current_participant()->rank(), seconds, text);
 }
 
 // How long lines may keep the program from its work when nobody reads stderr: once, until somebody reads again.
@@ -83,7 +84,7 @@ void write_to_stderr(std::string_view line) noexcept {
     if (is_line_torn.exchange(false, std::memory_order_relaxed)) whole.push_back('\n');
     whole += line;
     lost = lost_lines.exchange(0, std::memory_order_relaxed);
-    if (lost > 0) whole += fmt::format(" ({} lines before this one are lost: nobody read stderr)", lost);
+    if (lost > 0) whole += formatted(" ({} lines before this one are lost: nobody read stderr)", lost);
     whole.push_back('\n');
     if (write_all(whole)) return;
   } catch (...) {

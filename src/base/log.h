@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/log.h"
 
 namespace dbg::base {
@@ -44,7 +45,7 @@ template <class... Args>
 void log(LogLevel level, std::string_view part, fmt::format_string<Args...> format, Args&&... args) noexcept {
   if (!log_enabled(level)) return;
   try {
-    log_text(level, part, fmt::format(format, std::forward<Args>(args)...));
+    log_text(level, part, formatted(format, std::forward<Args>(args)...));
   } catch (...) {
     log_text(level, part, "(a line could not be formatted: out of memory?)");
   }

@@ -3,10 +3,9 @@
 // The axes of a parallel layout.
 #include "dbg/parallel_state.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg {
@@ -22,10 +21,10 @@ bool is_plain_word(std::string_view name) {
 
 ParallelState& ParallelState::set(std::string_view name, int rank, int size) {
   if (!is_plain_word(name)) {
-    throw ConfigError(fmt::format("parallel axis '{}': expected a plain word such as tp, pp, dp, cp, ep or etp", name));
+    throw ConfigError(formatted("parallel axis '{}': expected a plain word such as tp, pp, dp, cp, ep or etp", name));
   }
   if (size < 1 || rank < 0 || rank >= size) {
-    throw ConfigError(fmt::format("parallel axis {}: rank={}, size={}; expected 0 <= rank < size", name, rank, size));
+    throw ConfigError(formatted("parallel axis {}: rank={}, size={}; expected 0 <= rank < size", name, rank, size));
   }
   for (ParallelAxis& axis : axes_) {
     if (axis.name == name) {

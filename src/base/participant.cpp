@@ -3,8 +3,6 @@
 // Binds threads to participants, and reads the process's default from the environment.
 #include "dbg/participant.h"
 
-#include <fmt/format.h>
-
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
@@ -14,6 +12,7 @@
 #include <utility>
 
 #include "base/fork_lock.h"
+#include "base/formatted.h"
 #include "base/log.h"
 #include "dbg/error.h"
 
@@ -57,7 +56,7 @@ std::optional<int> read_number(const char* variable, std::string& complaint) {
   int number = 0;
   const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
   if (end.ec != std::errc() || end.ptr != text.data() + text.size()) {
-    complaint += fmt::format("{}{}='{}' is not a number", complaint.empty() ? "" : "; ", variable, raw);
+    complaint += formatted("{}{}='{}' is not a number", complaint.empty() ? "" : "; ", variable, raw);
     return std::nullopt;
   }
   return number;
@@ -90,7 +89,7 @@ FromEnvironment participant_from_environment() {
 Participant::Participant(int rank, int world_size, int local_rank)
     : rank_(rank), world_size_(world_size), local_rank_(local_rank), id_(next_id()) {
   if (world_size < 1 || rank < 0 || rank >= world_size || local_rank < 0) {
-    throw ConfigError(fmt::format(
+    throw ConfigError(formatted(
         "rank={}, world_size={}, local_rank={}: expected 0 <= rank < world_size and local_rank >= 0; check RANK, "
         "WORLD_SIZE and LOCAL_RANK, or what the program passes to Participant",
         rank, world_size, local_rank));

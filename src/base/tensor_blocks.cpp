@@ -6,12 +6,13 @@
 #include <ATen/ATen.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/GradMode.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <sstream>
+
+#include "base/formatted.h"
 
 namespace dbg::base {
 namespace {
@@ -61,15 +62,15 @@ std::string why_unreadable(const at::Tensor& tensor) {
   if (tensor.is_meta()) return "meta tensor: it has no values";
   if (is_wrapper(tensor)) return "a wrapper: its values are kept by another tensor";
   if (tensor.is_nested()) return "nested tensor: its values have no single shape";
-  if (tensor.layout() != at::kStrided) return fmt::format("{} tensor: only strided ones are read", layout_of(tensor));
+  if (tensor.layout() != at::kStrided) return formatted("{} tensor: only strided ones are read", layout_of(tensor));
   if (tensor.is_quantized()) return "quantized tensor: its integers mean nothing without their scale";
   if (impl->has_symbolic_sizes_strides()) return "symbolic shape";
   if (tensor.numel() == 0 || tensor._is_zerotensor()) return {};
   if (!tensor.has_storage()) return "no storage: the values are kept elsewhere";
   const auto storage_bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
   if (storage_bytes < reach_bytes(tensor)) {
-    return fmt::format("storage of {} bytes, of which the tensor needs {}: freed or shrunk", storage_bytes,
-                       reach_bytes(tensor));
+    return formatted("storage of {} bytes, of which the tensor needs {}: freed or shrunk", storage_bytes,
+                     reach_bytes(tensor));
   }
   if (tensor.const_data_ptr() == nullptr) return "no memory behind its storage";
   return {};

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Walks two tensors in step and measures how they differ.
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "base/dtype.h"
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "base/tensor_blocks.h"
 #include "dbg/tensor_info.h"
 
@@ -266,20 +266,20 @@ std::string compare_outsides(const at::Tensor& a, const at::Tensor& b, TensorDif
   }
   result.same_dtype = a.defined() && b.defined() && a.scalar_type() == b.scalar_type();
   if (!why_a.empty() || !why_b.empty()) {
-    return fmt::format("a: {}; b: {}", why_a.empty() ? "readable" : why_a, why_b.empty() ? "readable" : why_b);
+    return formatted("a: {}; b: {}", why_a.empty() ? "readable" : why_a, why_b.empty() ? "readable" : why_b);
   }
   result.shape_a.assign(a.sizes().begin(), a.sizes().end());
   result.shape_b.assign(b.sizes().begin(), b.sizes().end());
   result.same_shape = result.shape_a == result.shape_b;
   if (!result.same_shape) {
-    return fmt::format("shapes differ: [{}] against [{}]", fmt::join(result.shape_a, ", "),
-                       fmt::join(result.shape_b, ", "));
+    return formatted("shapes differ: [{}] against [{}]", fmt::join(result.shape_a, ", "),
+                     fmt::join(result.shape_b, ", "));
   }
   result.elements = a.numel();
   const bool has_opaque = base::number_kind(a.scalar_type()) == NumberKind::opaque ||
                           base::number_kind(b.scalar_type()) == NumberKind::opaque;
   if (has_opaque && !result.same_dtype) {
-    return fmt::format("no common measure for {} and {}", result.dtype_a, result.dtype_b);
+    return formatted("no common measure for {} and {}", result.dtype_a, result.dtype_b);
   }
   return {};
 }
@@ -312,23 +312,23 @@ std::string to_text(const TensorDiff& difference) {
   if (!difference.compared) return "not compared: " + difference.note;
   if (difference.same_bits) return "same bits";
   std::string line;
-  if (!difference.same_dtype) line += fmt::format("{} against {}: ", difference.dtype_a, difference.dtype_b);
+  if (!difference.same_dtype) line += formatted("{} against {}: ", difference.dtype_a, difference.dtype_b);
   if (difference.differing == 0) {
     line += "equal values";
   } else {
-    line += fmt::format("{} of {} elements differ, rel_diff={:.6g} max_abs={:.6g}", difference.differing,
-                        difference.elements, difference.rel_diff, difference.max_abs);
+    line += formatted("{} of {} elements differ, rel_diff={:.6g} max_abs={:.6g}", difference.differing,
+                      difference.elements, difference.rel_diff, difference.max_abs);
     if (!difference.a_at_max.empty()) {
-      line += fmt::format(" at [{}] ({} against {})", fmt::join(difference.max_at, ", "), difference.a_at_max,
-                          difference.b_at_max);
+      line += formatted(" at [{}] ({} against {})", fmt::join(difference.max_at, ", "), difference.a_at_max,
+                        difference.b_at_max);
     }
-    line += fmt::format(" mean_abs={:.6g}", difference.mean_abs);
+    line += formatted(" mean_abs={:.6g}", difference.mean_abs);
   }
   const std::int64_t nans = difference.nan_only_in_a + difference.nan_only_in_b;
   if (nans > 0) {
-    line += fmt::format(", NaN on one side only: {} in a, {} in b", difference.nan_only_in_a, difference.nan_only_in_b);
+    line += formatted(", NaN on one side only: {} in a, {} in b", difference.nan_only_in_a, difference.nan_only_in_b);
   }
-  if (difference.inf_unequal > 0) line += fmt::format(", unequal infinities: {}", difference.inf_unequal);
+  if (difference.inf_unequal > 0) line += formatted(", unequal infinities: {}", difference.inf_unequal);
   return line;
 }
 

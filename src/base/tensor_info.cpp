@@ -3,7 +3,6 @@
 // Looks through one tensor.
 #include "dbg/tensor_info.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 
 #include "base/dtype.h"
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "base/tensor_blocks.h"
 
 namespace dbg {
@@ -138,13 +138,13 @@ std::string extreme_text(at::ScalarType dtype, Wide value) {
     case NumberKind::boolean:
       return value != 0 ? "True" : "False";
     case NumberKind::integer:
-      return value < 0 ? fmt::format("{}", static_cast<std::int64_t>(value))
-                       : fmt::format("{}", static_cast<std::uint64_t>(value));
+      return value < 0 ? formatted("{}", static_cast<std::int64_t>(value))
+                       : formatted("{}", static_cast<std::uint64_t>(value));
     default:
       break;
   }
   const bool is_double = dtype == at::ScalarType::Double || dtype == at::ScalarType::ComplexDouble;
-  return is_double ? fmt::format("{}", static_cast<double>(value)) : fmt::format("{}", static_cast<float>(value));
+  return is_double ? formatted("{}", static_cast<double>(value)) : formatted("{}", static_cast<float>(value));
 }
 
 // The first and last elements, picked up as the blocks pass by.
@@ -254,11 +254,11 @@ TensorInfo describe(const at::Tensor& tensor) {
 
 std::string to_text(const TensorInfo& info) {
   if (info.dtype.empty()) return "(" + info.note + ")";
-  const std::string head = fmt::format("{}[{}] {}", info.dtype, fmt::join(info.shape, ", "), info.device);
+  const std::string head = formatted("{}[{}] {}", info.dtype, fmt::join(info.shape, ", "), info.device);
   if (!info.has_values) return head + " (" + info.note + ")";
-  return fmt::format("{} min={} max={} mean={:.6g} abs_max={:.6g} nan={} inf={} zero={} {}", head,
-                     info.min_text.empty() ? "nan" : info.min_text, info.max_text.empty() ? "nan" : info.max_text,
-                     info.mean, info.abs_max, info.nan_count, info.inf_count, info.zero_count, info.sample);
+  return formatted("{} min={} max={} mean={:.6g} abs_max={:.6g} nan={} inf={} zero={} {}", head,
+                   info.min_text.empty() ? "nan" : info.min_text, info.max_text.empty() ? "nan" : info.max_text,
+                   info.mean, info.abs_max, info.nan_count, info.inf_count, info.zero_count, info.sample);
 }
 
 }  // namespace dbg

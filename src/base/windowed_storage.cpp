@@ -3,7 +3,6 @@
 // Reserves addresses, and fills and empties windows of them.
 #include "base/windowed_storage.h"
 
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg::base {
@@ -23,7 +23,7 @@ c10::Storage WindowedStorage::make(std::uint64_t size_bytes, Reader reader) {
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     const int code = errno;
-    throw IoError(fmt::format("no addresses for a storage of {} bytes: {}", size_bytes, errno_text(code)), code);
+    throw IoError(formatted("no addresses for a storage of {} bytes: {}", size_bytes, errno_text(code)), code);
   }
   auto* self = new WindowedStorage(static_cast<std::byte*>(memory), size_bytes, std::move(reader));
   return {c10::Storage::use_byte_size_t(), size_bytes,

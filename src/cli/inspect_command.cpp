@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // `dbg inspect`.
-#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/formatted.h"
 #include "cli/commands.h"
 #include "cli/inspect_lines.h"
 #include "cli/output.h"
@@ -49,7 +49,7 @@ std::vector<compare::RecordFile> files_of(const InspectArguments& arguments) {
     std::error_code ignored;
     if (!std::filesystem::is_directory(path, ignored)) {
       if (!std::filesystem::exists(path, ignored))
-        throw ConfigError(fmt::format("there is no file or folder '{}'", path));
+        throw ConfigError(formatted("there is no file or folder '{}'", path));
       files.push_back(file_of(path));
       continue;
     }

@@ -3,7 +3,6 @@
 // Looks into records and prints what is there.
 #include "cli/inspect_lines.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "base/dtype.h"
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "base/tensor_blocks.h"
 #include "compare/pair_compare.h"
 #include "compare/report_label.h"
@@ -79,8 +79,8 @@ void look(InspectedRecord& record, bool with_corners) {
 std::string head_of(const InspectedRecord& record, const std::string& part) {
   const RecordDescriptor& descriptor = record.file.descriptor;
   const std::string tags = compare::tags_text(descriptor.tags);
-  return fmt::format("step={} rank={} {}{}{}", descriptor.step, descriptor.rank, compare::safe_text(descriptor.name),
-                     compare::safe_text(part), tags.empty() ? "" : " " + compare::safe_text(tags));
+  return formatted("step={} rank={} {}{}{}", descriptor.step, descriptor.rank, compare::safe_text(descriptor.name),
+                   compare::safe_text(part), tags.empty() ? "" : " " + compare::safe_text(tags));
 }
 
 Json number(double value) {
@@ -107,17 +107,17 @@ std::string inspect_text(const InspectedRecord& record) {
       text += value.text + "\n";
       continue;
     }
-    text += fmt::format("{}[{}]", info.dtype, fmt::join(info.shape, ", "));
+    text += formatted("{}[{}]", info.dtype, fmt::join(info.shape, ", "));
     if (info.has_values) {
-      text += fmt::format("  min={} max={} mean={:.6g} abs_max={:.6g} nan={} inf={} zero={}\n",
-                          info.min_text.empty() ? "nan" : info.min_text, info.max_text.empty() ? "nan" : info.max_text,
-                          info.mean, info.abs_max, info.nan_count, info.inf_count, info.zero_count);
+      text += formatted("  min={} max={} mean={:.6g} abs_max={:.6g} nan={} inf={} zero={}\n",
+                        info.min_text.empty() ? "nan" : info.min_text, info.max_text.empty() ? "nan" : info.max_text,
+                        info.mean, info.abs_max, info.nan_count, info.inf_count, info.zero_count);
     } else {
-      text += fmt::format("  ({})\n", info.note);
+      text += formatted("  ({})\n", info.note);
     }
     for (std::size_t row = 0; row < value.corners.size(); ++row) {
       if (row == kEdge && value.corners.size() == 2 * kEdge) text += "      ...\n";
-      text += fmt::format("      {}\n", fmt::join(value.corners[row], "  "));
+      text += formatted("      {}\n", fmt::join(value.corners[row], "  "));
     }
   }
   if (!record.left_out.empty()) {

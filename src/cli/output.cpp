@@ -4,7 +4,6 @@
 #include "cli/output.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +13,7 @@
 #include <system_error>
 
 #include "base/errno_text.h"
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg::cli {
@@ -27,7 +27,7 @@ void write_all(int descriptor, std::string_view text, const std::string& what) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int code = errno;
-      throw IoError(fmt::format("{} can't be written: {}", what, base::errno_text(code)), code);
+      throw IoError(formatted("{} can't be written: {}", what, base::errno_text(code)), code);
     }
     text.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -55,11 +55,11 @@ std::string output_problem(const std::string& path) {
   if (path == "-") return {};
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
-    return fmt::format("'{}' is a folder; name the file to write, and BASELINE and TARGET apart from it", path);
+    return formatted("'{}' is a folder; name the file to write, and BASELINE and TARGET apart from it", path);
   }
   const fs::path folder = fs::path(path).parent_path();
   if (!folder.empty() && !fs::is_directory(folder, ignored)) {
-    return fmt::format("'{}' can't be written: there is no folder '{}'", path, folder.string());
+    return formatted("'{}' can't be written: there is no folder '{}'", path, folder.string());
   }
   return {};
 }
@@ -72,12 +72,12 @@ void write_file(const std::string& path, std::string_view text) {
   std::error_code ignored;
   const bool is_plain = !fs::exists(path, ignored) || fs::is_regular_file(path, ignored);
   // Not beside a device or a pipe: /dev/null is not to be replaced.
-  const std::string written = is_plain ? fmt::format("{}.part-{}", path, ::getpid()) : path;
-  const std::string what = fmt::format("file '{}'", path);
+  const std::string written = is_plain ? formatted("{}.part-{}", path, ::getpid()) : path;
+  const std::string what = formatted("file '{}'", path);
   const int descriptor = ::open(written.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (descriptor < 0) {
     const int code = errno;
-    throw IoError(fmt::format("{} can't be written: {}", what, base::errno_text(code)), code);
+    throw IoError(formatted("{} can't be written: {}", what, base::errno_text(code)), code);
   }
   int code = 0;
   try {
@@ -89,7 +89,7 @@ void write_file(const std::string& path, std::string_view text) {
   if (code == 0 && is_plain && ::rename(written.c_str(), path.c_str()) != 0) code = errno;
   if (code == 0) return;
   if (is_plain) ::unlink(written.c_str());
-  throw IoError(fmt::format("{} can't be written: {}", what, base::errno_text(code)), code);
+  throw IoError(formatted("{} can't be written: {}", what, base::errno_text(code)), code);
 }
 
 }  // namespace dbg::cli

@@ -3,7 +3,7 @@
 // Reckons the time that is left.
 #include "cli/progress.h"
 
-#include <fmt/format.h>
+#include "base/formatted.h"
 
 namespace dbg::cli {
 
@@ -15,7 +15,7 @@ std::optional<std::string> Progress::line(std::size_t done, std::size_t all, Clo
   shown_ = now;
   has_shown_ = true;
   const double left = Seconds(now - started_).count() / static_cast<double>(done) * static_cast<double>(all - done);
-  return fmt::format("{} of {} pairs, {:.0f} s left", done, all, left);
+  return formatted("{} of {} pairs, {:.0f} s left", done, all, left);
 }
 
 }  // namespace dbg::cli

@@ -7,7 +7,6 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/DimVector.h>
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 
 #include <bit>
 #include <cerrno>
@@ -16,6 +15,7 @@
 #include <unordered_map>
 
 #include "base/errno_text.h"
+#include "base/formatted.h"
 #include "codec/tensor_rebuild.h"
 #include "codec/zip_writer.h"
 #include "dbg/error.h"
@@ -188,7 +188,7 @@ std::uint64_t Archive::size_bytes() const {
 void Archive::write_to(ByteSink& sink) const {
   const int error = write_entries(sink, options_.checksum);
   if (error != 0) {
-    throw IoError(fmt::format("{} bytes could not be written: {}", size_bytes(), base::errno_text(error)), error);
+    throw IoError(formatted("{} bytes could not be written: {}", size_bytes(), base::errno_text(error)), error);
   }
 }
 

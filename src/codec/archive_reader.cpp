@@ -5,7 +5,6 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/Storage.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/formatted.h"
 #include "base/windowed_storage.h"
 #include "codec/byte_source.h"
 #include "codec/crc32.h"
@@ -53,27 +53,26 @@ c10::Storage read_storage(const ByteSource& source, std::uint64_t offset, std::u
     source.read(offset, storage.mutable_data(), size);
     return storage;
   } catch (const c10::Error&) {
-    source.fail(offset, fmt::format("no memory for a storage of {} bytes", size));
+    source.fail(offset, formatted("no memory for a storage of {} bytes", size));
   }
 }
 
 /// Memory that reads the entry's bytes from the file when they are wanted, and checks them on the first way through.
 c10::Storage windowed_storage(const std::string& name, const ZipEntry& entry, Session& session) {
   spend_storage(*session.file, entry.offset, entry.size, session);
-  return base::WindowedStorage::make(
-      entry.size, [file = session.file, entry, name, checked = std::uint64_t{0}, checksum = std::uint32_t{0}](
-                      std::uint64_t offset, void* to, std::size_t count) mutable {
-        file->read(entry.offset + offset, to, count);
-        if (entry.checksum == 0 || offset > checked || offset + count <= checked) return;
-        const std::uint64_t known = checked - offset;
-        checksum = crc32(static_cast<const std::byte*>(to) + known, count - known, checksum);
-        checked = offset + count;
-        if (checked == entry.size && checksum != entry.checksum) {
-          file->fail(entry.offset,
-                     fmt::format("the {} bytes of zip entry '{}' do not fit their checksum: they were damaged",
-                                 entry.size, printable(name)));
-        }
-      });
+  return base::WindowedStorage::make(entry.size, [file = session.file, entry, name, checked = std::uint64_t{0},
+                                                  checksum = std::uint32_t{0}](std::uint64_t offset, void* to,
+                                                                               std::size_t count) mutable {
+    file->read(entry.offset + offset, to, count);
+    if (entry.checksum == 0 || offset > checked || offset + count <= checked) return;
+    const std::uint64_t known = checked - offset;
+    checksum = crc32(static_cast<const std::byte*>(to) + known, count - known, checksum);
+    checked = offset + count;
+    if (checked == entry.size && checksum != entry.checksum) {
+      file->fail(entry.offset, formatted("the {} bytes of zip entry '{}' do not fit their checksum: they were damaged",
+                                         entry.size, printable(name)));
+    }
+  });
 }
 
 /// Reverses each run of `width` bytes.
@@ -125,8 +124,8 @@ class ZipEnvironment final : public Environment {
     }
     if (found->second.nbytes() < size_bytes) {
       source_.fail(directory_.entry("data/" + std::string(key)).offset,
-                   fmt::format("storage '{}' has {} bytes and the pickle counts on {}", printable(key),
-                               found->second.nbytes(), size_bytes));
+                   formatted("storage '{}' has {} bytes and the pickle counts on {}", printable(key),
+                             found->second.nbytes(), size_bytes));
     }
     return found->second;
   }
@@ -152,11 +151,11 @@ class StreamEnvironment final : public Environment {
   c10::Storage storage(std::string_view key, std::uint64_t size_bytes, c10::ScalarType) override {
     const auto place = places_.find(key);
     if (place == places_.end()) {
-      source_.fail(source_.size(), fmt::format("storage '{}' is not in the stream", printable(key)));
+      source_.fail(source_.size(), formatted("storage '{}' is not in the stream", printable(key)));
     }
     if (place->second.size < size_bytes) {
-      source_.fail(place->second.offset, fmt::format("storage '{}' has {} bytes and the pickle counts on {}",
-                                                     printable(key), place->second.size, size_bytes));
+      source_.fail(place->second.offset, formatted("storage '{}' has {} bytes and the pickle counts on {}",
+                                                   printable(key), place->second.size, size_bytes));
     }
     auto found = storages_.find(key);
     if (found == storages_.end()) {
@@ -177,7 +176,7 @@ class BareEnvironment final : public Environment {
   using Environment::Environment;
 
   c10::Storage storage(std::string_view key, std::uint64_t, c10::ScalarType) override {
-    source_.fail(0, fmt::format("storage '{}' is not in a pickle that stands alone", printable(key)));
+    source_.fail(0, formatted("storage '{}' is not in a pickle that stands alone", printable(key)));
   }
 };
 
@@ -193,7 +192,7 @@ PickledValue read_zip(const ByteSource& source, Session& session) {
     std::string order(std::min<std::uint64_t>(entry.size, 16), '\0');
     source.read(entry.offset, order.data(), order.size());
     if (order != "little" && order != "big") {
-      source.fail(entry.offset, fmt::format("unknown byte order '{}'", printable(order)));
+      source.fail(entry.offset, formatted("unknown byte order '{}'", printable(order)));
     }
     is_big_endian = order == "big";
   }
@@ -225,7 +224,7 @@ class StreamReader {
     }
     const PickleRef version = next_pickle().root;
     if (version.kind != PickleKind::integer || version.integer != stream_version) {
-      source_.fail(position_, fmt::format("a torch.save stream of another version than {}", stream_version));
+      source_.fail(position_, formatted("a torch.save stream of another version than {}", stream_version));
     }
     next_pickle();  // of the machine that wrote it; nothing depends on it
     const PickleGraph graph = next_pickle();
@@ -258,7 +257,7 @@ class StreamReader {
       const std::string key(keys.text_of(keys.spans[ref.index]));
       const auto size = element_bytes.find(key);
       if (size == element_bytes.end()) {
-        source_.fail(keys_offset, fmt::format("storage '{}' is in the stream and not in its pickle", printable(key)));
+        source_.fail(keys_offset, formatted("storage '{}' is in the stream and not in its pickle", printable(key)));
       }
       std::int64_t elements = 0;
       source_.read(position_, &elements, sizeof(elements));
@@ -266,12 +265,12 @@ class StreamReader {
       const std::uint64_t left = source_.size() - position_;
       if (elements < 0 || static_cast<std::uint64_t>(elements) > left / size->second) {
         source_.fail(position_ - sizeof(elements),
-                     fmt::format("storage '{}' has {} elements of {} bytes where {} bytes are left", printable(key),
-                                 elements, size->second, left));
+                     formatted("storage '{}' has {} elements of {} bytes where {} bytes are left", printable(key),
+                               elements, size->second, left));
       }
       const std::uint64_t size_bytes = static_cast<std::uint64_t>(elements) * size->second;
       if (!places.emplace(key, StreamEnvironment::Place{position_, size_bytes}).second) {
-        source_.fail(position_, fmt::format("storage '{}' stands there twice", printable(key)));
+        source_.fail(position_, formatted("storage '{}' stands there twice", printable(key)));
       }
       position_ += size_bytes;
     }

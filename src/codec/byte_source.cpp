@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg::codec {
@@ -46,31 +47,31 @@ ByteSource::~ByteSource() {
 }
 
 ByteSource ByteSource::file(std::string kind, std::string path) {
-  std::string label = fmt::format("{} '{}'", kind, path);
+  std::string label = formatted("{} '{}'", kind, path);
   // O_NONBLOCK: opening a FIFO would wait for its writer otherwise. It means nothing for a regular file.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     const int code = errno;
-    throw IoError(fmt::format("{}: can't be opened: {}", label, base::errno_text(code)), code);
+    throw IoError(formatted("{}: can't be opened: {}", label, base::errno_text(code)), code);
   }
   ByteSource source(std::move(label), descriptor, nullptr, 0);
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) {
     const int code = errno;
-    throw IoError(fmt::format("{}: can't be examined: {}", source.label_, base::errno_text(code)), code);
+    throw IoError(formatted("{}: can't be examined: {}", source.label_, base::errno_text(code)), code);
   }
-  if (!S_ISREG(status.st_mode)) throw IoError(fmt::format("{}: is not a regular file", source.label_));
+  if (!S_ISREG(status.st_mode)) throw IoError(formatted("{}: is not a regular file", source.label_));
   source.size_ = static_cast<std::uint64_t>(status.st_size);
   return source;
 }
 
 ByteSource ByteSource::memory(std::string kind, const void* data, std::size_t size) {
-  return {fmt::format("{} of {} bytes in memory", kind, size), -1, static_cast<const unsigned char*>(data), size};
+  return {formatted("{} of {} bytes in memory", kind, size), -1, static_cast<const unsigned char*>(data), size};
 }
 
 void ByteSource::read(std::uint64_t offset, void* to, std::size_t count) const {
   if (offset > size_ || count > size_ - offset) {
-    fail(offset, fmt::format("{} bytes are needed here and {} are left", count, size_ - std::min(offset, size_)));
+    fail(offset, formatted("{} bytes are needed here and {} are left", count, size_ - std::min(offset, size_)));
   }
   if (count == 0) return;
   if (descriptor_ < 0) {
@@ -83,7 +84,7 @@ void ByteSource::read(std::uint64_t offset, void* to, std::size_t count) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       const int code = errno;
-      throw IoError(fmt::format("{}, byte {}: can't be read: {}", label_, offset, base::errno_text(code)), code);
+      throw IoError(formatted("{}, byte {}: can't be read: {}", label_, offset, base::errno_text(code)), code);
     }
     if (got == 0) fail(offset, "the file ends here now: it was cut while being read");
     next += got;
@@ -93,7 +94,7 @@ void ByteSource::read(std::uint64_t offset, void* to, std::size_t count) const {
 }
 
 void ByteSource::fail(std::uint64_t offset, std::string_view cause) const {
-  throw IoError(fmt::format("{}, byte {}: {}", label_, offset, cause));
+  throw IoError(formatted("{}, byte {}: {}", label_, offset, cause));
 }
 
 }  // namespace dbg::codec

@@ -3,9 +3,9 @@
 // The bytes of one pickle within a source.
 #include "codec/pickle_bytes.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include "base/formatted.h"
 
 namespace dbg::codec {
 
@@ -26,10 +26,10 @@ void PickleBytes::require(std::uint64_t offset, std::uint64_t count) {
   if (offset > limit_ || count > limit_ - offset) {
     fail(offset,
          limit_is_ours_
-             ? fmt::format("the pickle is longer than the limit of {} bytes; if the file is no attack, read "
-                           "it with a larger ReadLimits::max_pickle_bytes",
-                           limit_)
-             : fmt::format("the pickle needs {} bytes here and {} are left", count, limit_ - std::min(offset, limit_)));
+             ? formatted("the pickle is longer than the limit of {} bytes; if the file is no attack, read "
+                         "it with a larger ReadLimits::max_pickle_bytes",
+                         limit_)
+             : formatted("the pickle needs {} bytes here and {} are left", count, limit_ - std::min(offset, limit_)));
   }
   if (offset + count <= loaded_) return;
   constexpr std::uint64_t first_block_bytes = 64 * 1024;

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Runs the opcodes of a pickle into a graph of plain data.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
@@ -9,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/formatted.h"
 #include "codec/pickle_graph.h"
 #include "codec/pickle_opcodes.h"
 
@@ -30,7 +30,7 @@ class Machine {
       if (opcode == op_stop) break;
       spend(1);
       if (!run_plain(opcode) && !run_container(opcode) && !run_object(opcode)) {
-        fail(fmt::format("opcode 0x{:02x} is none that is read", opcode));
+        fail(formatted("opcode 0x{:02x} is none that is read", opcode));
       }
     }
     if (stack_.size() != 1 || !marks_.empty()) fail("the pickle ends with more or less than one value");
@@ -118,7 +118,7 @@ class Machine {
 
   void memoize(std::uint64_t index) {
     const PickleRef value = top();
-    if (index > memoized_ + max_memo_gap) fail(fmt::format("memo number {} is far above all others", index));
+    if (index > memoized_ + max_memo_gap) fail(formatted("memo number {} is far above all others", index));
     if (index >= memo_.size()) memo_.resize(index + 1);
     if (memo_[index].kind == PickleKind::absent) ++memoized_;
     memo_[index] = value;
@@ -126,7 +126,7 @@ class Machine {
 
   void recall(std::uint64_t index) {
     if (index >= memo_.size() || memo_[index].kind == PickleKind::absent) {
-      fail(fmt::format("nothing is memoized as {}", index));
+      fail(formatted("nothing is memoized as {}", index));
     }
     push(memo_[index]);
   }
@@ -136,12 +136,12 @@ class Machine {
   bool run_plain(unsigned char opcode) {
     switch (opcode) {
       case op_proto:
-        if (const auto protocol = number(1); protocol > 5) fail(fmt::format("protocol {} is above 5", protocol));
+        if (const auto protocol = number(1); protocol > 5) fail(formatted("protocol {} is above 5", protocol));
         return true;
       case op_frame:
         // Frames group opcodes for readers that buffer; the length only has to be possible.
         if (const auto length = number(8); length > graph_.bytes.limit() - position_) {
-          fail(fmt::format("a frame of {} bytes where {} are left", length, graph_.bytes.limit() - position_));
+          fail(formatted("a frame of {} bytes where {} are left", length, graph_.bytes.limit() - position_));
         }
         return true;
       case op_none:
@@ -443,7 +443,7 @@ class Machine {
     }
     if (count == 6 && parts[5].kind != PickleKind::none) fail("a storage that is a view of another (torch before 0.4)");
     const PickleGlobal& type = graph_.globals[parts[1].index];
-    if (type.role != PickleRole::storage_class) fail(fmt::format("'{}' is no storage class", graph_.name_of(type)));
+    if (type.role != PickleRole::storage_class) fail(formatted("'{}' is no storage class", graph_.name_of(type)));
     graph_.storages.push_back({graph_.spans[parts[2].index], type.dtype, parts[4].integer, opcode_offset_});
     push(PickleKind::storage, graph_.storages.size() - 1);
   }

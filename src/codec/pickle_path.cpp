@@ -3,12 +3,12 @@
 // Words for places and things in a pickled value.
 #include "codec/pickle_path.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <string_view>
 #include <vector>
+
+#include "base/formatted.h"
 
 namespace dbg::codec {
 namespace {
@@ -24,11 +24,11 @@ bool is_word(std::string_view text) {
 std::string key_text(const PickleGraph& graph, PickleRef key) {
   switch (key.kind) {
     case PickleKind::text:
-      return fmt::format("'{}'", printable(graph.text_of(graph.spans[key.index]), 40));
+      return formatted("'{}'", printable(graph.text_of(graph.spans[key.index]), 40));
     case PickleKind::integer:
       return std::to_string(key.integer);
     case PickleKind::real:
-      return fmt::format("{}", key.real);
+      return formatted("{}", key.real);
     case PickleKind::boolean:
       return key.index != 0 ? "True" : "False";
     default:
@@ -45,14 +45,14 @@ std::string path_text(const PickleGraph& graph, const PickleStep* path) {
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const PickleRef key = (*step)->key;
     if (key.kind == PickleKind::absent) {
-      out += fmt::format("[{}]", (*step)->index);
+      out += formatted("[{}]", (*step)->index);
       continue;
     }
     const bool is_bare = step == steps.rbegin() && key.kind == PickleKind::text;
     if (is_bare && is_word(graph.text_of(graph.spans[key.index]))) {
       out += graph.text_of(graph.spans[key.index]);
     } else {
-      out += fmt::format("[{}]", key_text(graph, key));
+      out += formatted("[{}]", key_text(graph, key));
     }
   }
   return out;
@@ -63,7 +63,7 @@ std::string at_place(const PickleGraph& graph, const PickleStep* path, std::stri
   std::string place = path_text(graph, path);
   if (place.empty()) return std::string(cause);
   if (place.size() > 2 * shown_bytes) place.replace(shown_bytes, place.size() - 2 * shown_bytes, " ... ");
-  return fmt::format("{}: {}", place, cause);
+  return formatted("{}: {}", place, cause);
 }
 
 std::string describe_kind(const PickleGraph& graph, PickleRef ref) {
@@ -96,9 +96,9 @@ std::string describe_refused(const PickleGraph& graph, PickleRef ref) {
     case PickleKind::unknown_id:
       return "a persistent id that is no storage";
     case PickleKind::global:
-      return fmt::format("'{}' itself", graph.name_of(graph.globals[ref.index]));
+      return formatted("'{}' itself", graph.name_of(graph.globals[ref.index]));
     case PickleKind::object:
-      return fmt::format("an object of '{}'", graph.name_of(graph.globals[ref.index]));
+      return formatted("an object of '{}'", graph.name_of(graph.globals[ref.index]));
     default:
       return "something unreadable";
   }

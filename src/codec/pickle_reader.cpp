@@ -5,7 +5,6 @@
 
 #include <ATen/core/Dict.h>
 #include <ATen/core/List.h>
-#include <fmt/format.h>
 
 #include <cmath>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/formatted.h"
 #include "codec/dict_guard.h"
 #include "codec/pickle_path.h"
 #include "codec/pickle_tensors.h"
@@ -38,8 +38,8 @@ class ValueMaker {
   PickledValue make() {
     if (graph_.root.kind == PickleKind::storage) return tensors_.storage(graph_.root.index);
     auto root = value(graph_.root, nullptr);
-    if (!root) graph_.bytes.fail(0, fmt::format("the value itself can't be read: {}", last_reason_));
-    if (refusals_ != nullptr && unlisted_ != 0) refusals_->push_back({"", fmt::format("and {} more", unlisted_)});
+    if (!root) graph_.bytes.fail(0, formatted("the value itself can't be read: {}", last_reason_));
+    if (refusals_ != nullptr && unlisted_ != 0) refusals_->push_back({"", formatted("and {} more", unlisted_)});
     return *std::move(root);
   }
 
@@ -143,8 +143,8 @@ class ValueMaker {
     // In doubles: 2^64 is none of size_t's numbers.
     const double more_places = std::ldexp(1.0, bits) - std::ldexp(1.0, usual_bits);
     if (more_places > static_cast<double>(budget_.table_places)) {
-      return refuse(path, fmt::format("a dict of {} keys that collide (chosen to?): its table would have 2^{} places",
-                                      pairs.size(), bits));
+      return refuse(path, formatted("a dict of {} keys that collide (chosen to?): its table would have 2^{} places",
+                                    pairs.size(), bits));
     }
     budget_.table_places -= static_cast<std::size_t>(more_places);
     c10::impl::GenericDict dict(key_type != nullptr ? key_type : c10::StringType::get(), c10::AnyType::get());
@@ -167,7 +167,7 @@ class ValueMaker {
         break;
     }
     spend(path);
-    return refuse(path, fmt::format("a dict key that is {}", describe_kind(graph_, ref)));
+    return refuse(path, formatted("a dict key that is {}", describe_kind(graph_, ref)));
   }
 
   static c10::TypePtr type_of_key(const c10::IValue& key) {

@@ -6,11 +6,11 @@
 #include <ATen/ops/conj_physical.h>
 #include <c10/core/Device.h>
 #include <c10/util/complex.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "base/formatted.h"
 #include "base/windowed_storage.h"
 #include "codec/pickle_text.h"
 #include "codec/tensor_bytes.h"
@@ -115,12 +115,12 @@ MadeByCall PickleTensors::make_device(const PickleCall& call) const {
   std::string name(text_of(given[0], call).substr(0, 64));
   if (given.size() == 2) {
     if (given[1].kind != PickleKind::integer) fail(call, "a torch.device whose index is no integer");
-    name += fmt::format(":{}", given[1].integer);
+    name += formatted(":{}", given[1].integer);
   }
   try {
     return made(c10::Device(name));
   } catch (const std::exception&) {
-    return refused(fmt::format("a torch.device '{}', which this torch does not know", printable(name)));
+    return refused(formatted("a torch.device '{}', which this torch does not know", printable(name)));
   }
 }
 
@@ -136,7 +136,7 @@ MadeByCall PickleTensors::make_strided_tensor(const PickleCall& call) {
     if (ref.kind != PickleKind::global) fail(call, "a tensor whose dtype is none");
     const PickleGlobal& global = graph_.globals[ref.index];
     if (global.role != PickleRole::dtype) {
-      return refused(fmt::format("a tensor of dtype '{}', which this torch does not have", graph_.name_of(global)));
+      return refused(formatted("a tensor of dtype '{}', which this torch does not have", graph_.name_of(global)));
     }
     dtype = global.dtype;
   }
@@ -183,7 +183,7 @@ MadeByCall PickleTensors::make_strided_tensor(const PickleCall& call) {
       storage.storage = resolved(storage.storage, dtype, conjugate, negate, call);
     } catch (const c10::Error&) {
       return refused(
-          fmt::format("a conjugate or negative view of {}, which this torch can't resolve", c10::toString(dtype)));
+          formatted("a conjugate or negative view of {}, which this torch can't resolve", c10::toString(dtype)));
     }
   }
   return made(make_strided(std::move(storage.storage), dtype, std::move(places)));
@@ -197,7 +197,7 @@ MadeByCall PickleTensors::make_sparse_tensor(const PickleCall& call) {
   const PickleCall& named = graph_.calls[given[0].index];
   const std::string_view name = text_of(arguments_of(named, 1, 1)[0], named);
   const auto layout = sparse_layout_called(name);
-  if (!layout) return refused(fmt::format("a sparse tensor of layout '{}'", printable(name)));
+  if (!layout) return refused(formatted("a sparse tensor of layout '{}'", printable(name)));
 
   const Arguments& data = graph_.sequences[given[1].index];
   const std::size_t parts_count = *layout == at::Layout::Sparse ? 2 : 3;
@@ -206,7 +206,7 @@ MadeByCall PickleTensors::make_sparse_tensor(const PickleCall& call) {
   std::vector<at::Tensor> parts;
   for (std::size_t i = 0; i < parts_count; ++i) {
     const MadeByCall part = tensor_of(data[i], call);
-    if (!part.value) return refused(fmt::format("a sparse tensor with {}", part.reason));
+    if (!part.value) return refused(formatted("a sparse tensor with {}", part.reason));
     // What follows asks the parts for their storages, which sparse ones don't have.
     if (part.value->toTensor().layout() != at::kStrided) fail(call, "a sparse tensor made of sparse parts");
     parts.push_back(part.value->toTensor());
@@ -219,7 +219,7 @@ MadeByCall PickleTensors::make_sparse_tensor(const PickleCall& call) {
   try {
     return made(make_sparse(*layout, parts, sizes, is_coalesced));
   } catch (const c10::Error& error) {
-    fail(call, fmt::format("a {} tensor that is none: {}", name, printable(error.what_without_backtrace(), 300)));
+    fail(call, formatted("a {} tensor that is none: {}", name, printable(error.what_without_backtrace(), 300)));
   }
 }
 
@@ -232,7 +232,7 @@ MadeByCall PickleTensors::make_typed(const PickleCall& call) {
   }
   const PickleGlobal& type = graph_.globals[given[1].index];
   if (type.role != PickleRole::plain_tensor_class) {
-    return refused(fmt::format("an object of '{}'", graph_.name_of(type)));
+    return refused(formatted("an object of '{}'", graph_.name_of(type)));
   }
   const PickleRole role = graph_.globals[given[0].index].role;
   switch (role) {
@@ -241,7 +241,7 @@ MadeByCall PickleTensors::make_typed(const PickleCall& call) {
     case PickleRole::rebuild_sparse:
       return answer({role, given[2].index, call.offset});
     default:
-      return refused(fmt::format("a tensor made by '{}'", graph_.name_of(graph_.globals[given[0].index])));
+      return refused(formatted("a tensor made by '{}'", graph_.name_of(graph_.globals[given[0].index])));
   }
 }
 
@@ -298,7 +298,7 @@ const PickleTensors::Arguments& PickleTensors::arguments_of(const PickleCall& ca
                                                             std::size_t most) const {
   const Arguments& given = graph_.sequences[call.arguments];
   if (given.size() < least || given.size() > most) {
-    fail(call, fmt::format("a call with {} arguments instead of {}", given.size(), least));
+    fail(call, formatted("a call with {} arguments instead of {}", given.size(), least));
   }
   return given;
 }

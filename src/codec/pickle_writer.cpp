@@ -10,6 +10,7 @@
 #include <bit>
 #include <limits>
 
+#include "base/formatted.h"
 #include "codec/tensor_bytes.h"
 #include "dbg/error.h"
 
@@ -64,19 +65,19 @@ void append_escaped(std::string& out, std::string_view text) {
 constexpr std::size_t kMaxTextBytes = std::numeric_limits<std::uint32_t>::max();
 
 std::string text_too_long(std::size_t bytes) {
-  return fmt::format("a text of {} bytes, where a pickle can say at most {}", bytes, kMaxTextBytes);
+  return formatted("a text of {} bytes, where a pickle can say at most {}", bytes, kMaxTextBytes);
 }
 
 // How a dict's key reads in a message: bounded, on one line.
 std::string key_text(const c10::IValue& key) {
-  if (!key.isString()) return fmt::format("[{}]", fmt::streamed(key));
+  if (!key.isString()) return formatted("[{}]", fmt::streamed(key));
   constexpr std::size_t kShown = 60;
   const std::string_view whole = key.toStringView();
   std::string shown(whole.substr(0, kShown));
   for (char& c : shown) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
   }
-  return fmt::format("['{}{}']", shown, whole.size() > kShown ? "..." : "");
+  return formatted("['{}{}']", shown, whole.size() > kShown ? "..." : "");
 }
 
 // A newer torch has an IValue of its own for integers from 2^63 on; older ones can't hold them.
@@ -141,9 +142,9 @@ bool ValueWalk::weigh(std::size_t weight) {
   weight_ += weight;
   if (weight_ <= kMaxWeight) return true;
   return refuse(
-      fmt::format("too many parts for a reader's limit: they weigh more than {} (a number 2, a matrix 28); dump the "
-                  "value in pieces",
-                  kMaxWeight));
+      formatted("too many parts for a reader's limit: they weigh more than {} (a number 2, a matrix 28); dump the "
+                "value in pieces",
+                kMaxWeight));
 }
 
 bool ValueWalk::visit(const c10::IValue& value, int depth) {
@@ -152,8 +153,7 @@ bool ValueWalk::visit(const c10::IValue& value, int depth) {
   const bool is_list = value.isList();
   const bool is_tuple = value.isTuple();
   if (!is_list && !is_tuple && !value.isGenericDict()) return visit_scalar(value);
-  if (depth >= kMaxDepth)
-    return refuse(fmt::format("containers nested deeper than {} (one inside itself?)", kMaxDepth));
+  if (depth >= kMaxDepth) return refuse(formatted("containers nested deeper than {} (one inside itself?)", kMaxDepth));
   if (is_list) return visit_list(value.toListRef(), depth);
   if (is_tuple) return visit_tuple(value.toTupleRef(), depth);
   return visit_dict(value.toGenericDict(), depth);
@@ -191,7 +191,7 @@ bool ValueWalk::visit_scalar(const c10::IValue& value) {
     return write([&](PickleWriter& out) { out.device(c10::DeviceTypeName(device.type(), true), device.index()); });
   }
   if (value.isSymFloat() || value.isSymBool()) return refuse("a symbolic number, which stands for no value yet");
-  return refuse(fmt::format("a value of kind {}, which has no plain form in Python", value.tagKind()));
+  return refuse(formatted("a value of kind {}, which has no plain form in Python", value.tagKind()));
 }
 
 bool ValueWalk::visit_tensor(const at::Tensor& tensor) {
@@ -204,7 +204,7 @@ bool ValueWalk::visit_tensor(const at::Tensor& tensor) {
 bool ValueWalk::visit_items(c10::ArrayRef<c10::IValue> items, int depth) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (!visit(items[i], depth + 1)) {
-      place_.insert(0, fmt::format("[{}]", i));
+      place_.insert(0, formatted("[{}]", i));
       return false;
     }
   }
@@ -247,7 +247,7 @@ bool ValueWalk::visit_dict(const c10::impl::GenericDict& dict, int depth) {
   for (const auto& entry : dict) {
     const c10::IValue& key = entry.key();
     if (!key.isString() && !key.isInt() && !key.isDouble() && !key.isBool() && !key.isComplexDouble()) {
-      return refuse(fmt::format("a dict with a key of kind {}", key.tagKind()));
+      return refuse(formatted("a dict with a key of kind {}", key.tagKind()));
     }
     if (!visit(key, depth + 1)) return false;
     if (!visit(entry.value(), depth + 1)) {

@@ -3,9 +3,9 @@
 // Words for spent limits.
 #include "codec/read_budget.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include "base/formatted.h"
 
 namespace dbg::codec {
 
@@ -19,21 +19,21 @@ ReadBudget::ReadBudget(const ReadLimits& read_limits, std::uint64_t input_bytes)
       depth(limits.max_depth) {}
 
 std::string ReadBudget::items_spent() const {
-  return fmt::format(
+  return formatted(
       "the limit on items is reached: {} opcodes and entries; if the file is no attack, read it with a larger "
       "ReadLimits::max_items",
       limits.max_items);
 }
 
 std::string ReadBudget::depth_spent(std::string_view what) const {
-  return fmt::format(
+  return formatted(
       "{} are nested deeper than the limit of {}; if the file is no attack, read it with a larger "
       "ReadLimits::max_depth",
       what, limits.max_depth);
 }
 
 std::string ReadBudget::tensor_bytes_spent(std::string_view what, std::uint64_t wanted) const {
-  return fmt::format(
+  return formatted(
       "{} of {} bytes is above the limit ({} left of {} or four times the input); if the file is no attack, read it "
       "with "
       "a larger ReadLimits::max_tensor_bytes",

@@ -5,11 +5,11 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 
 #include <unordered_map>
 #include <utility>
 
+#include "base/formatted.h"
 #include "codec/byte_source.h"
 #include "codec/safetensors_header.h"
 #include "dbg/error.h"
@@ -58,9 +58,9 @@ bool SafetensorsFile::contains(std::string_view name) const noexcept {
 const SafetensorsInfo& SafetensorsFile::info(std::string_view name) const {
   const auto found = impl_->by_name.find(name);
   if (found == impl_->by_name.end()) {
-    throw ConfigError(fmt::format("safetensors file '{}' has no tensor '{}'; it has {}, the first '{}'", impl_->path,
-                                  codec::printable(name), tensors().size(),
-                                  tensors().empty() ? "" : codec::printable(tensors().front().name)));
+    throw ConfigError(formatted("safetensors file '{}' has no tensor '{}'; it has {}, the first '{}'", impl_->path,
+                                codec::printable(name), tensors().size(),
+                                tensors().empty() ? "" : codec::printable(tensors().front().name)));
   }
   return *found->second;
 }
@@ -68,15 +68,15 @@ const SafetensorsInfo& SafetensorsFile::info(std::string_view name) const {
 at::Tensor SafetensorsFile::tensor(std::string_view name) const {
   const SafetensorsInfo& found = info(name);
   if (found.dtype == at::ScalarType::Undefined) {
-    impl_->source.fail(found.offset_bytes, fmt::format("tensor '{}' is of dtype {}, which this torch does not have",
-                                                       codec::printable(name), found.file_dtype));
+    impl_->source.fail(found.offset_bytes, formatted("tensor '{}' is of dtype {}, which this torch does not have",
+                                                     codec::printable(name), found.file_dtype));
   }
   at::Tensor tensor;
   try {
     tensor = at::empty(found.shape, at::TensorOptions(found.dtype).device(at::kCPU));
   } catch (const c10::Error&) {
-    impl_->source.fail(found.offset_bytes, fmt::format("no memory for the {} bytes of tensor '{}'", found.size_bytes,
-                                                       codec::printable(name)));
+    impl_->source.fail(found.offset_bytes, formatted("no memory for the {} bytes of tensor '{}'", found.size_bytes,
+                                                     codec::printable(name)));
   }
   impl_->source.read(found.offset_bytes, tensor.mutable_data_ptr(), found.size_bytes);
   return tensor;

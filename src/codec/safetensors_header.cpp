@@ -3,7 +3,6 @@
 // Reading and checking the JSON header of a safetensors file.
 #include "codec/safetensors_header.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -15,6 +14,8 @@
 #include <optional>
 #include <set>
 #include <utility>
+
+#include "base/formatted.h"
 
 namespace dbg::codec {
 namespace {
@@ -139,7 +140,7 @@ class HeaderEvents {
     if (place_ == Place::entry) {
       const Raw& entry = entries.back();
       if (!entry.dtype || !entry.shape || !entry.offsets) {
-        return fail(fmt::format("tensor '{}' lacks dtype, shape or data_offsets", printable(entry.name)));
+        return fail(formatted("tensor '{}' lacks dtype, shape or data_offsets", printable(entry.name)));
       }
     }
     place_ = Place::root;
@@ -149,11 +150,11 @@ class HeaderEvents {
   bool key(std::string& text) {
     switch (place_) {
       case Place::root:
-        if (!names_.insert(text).second) return fail(fmt::format("'{}' stands there twice", printable(text)));
+        if (!names_.insert(text).second) return fail(formatted("'{}' stands there twice", printable(text)));
         place_ = Place::root_value;
         break;
       case Place::metadata:
-        if (metadata.count(text) != 0) return fail(fmt::format("metadata '{}' twice", printable(text)));
+        if (metadata.count(text) != 0) return fail(formatted("metadata '{}' twice", printable(text)));
         place_ = Place::metadata_value;
         break;
       default: {
@@ -164,7 +165,7 @@ class HeaderEvents {
                                                     : true;
         if (again) {
           return fail(
-              fmt::format("tensor '{}' has an unknown or second key '{}'", printable(entry.name), printable(text)));
+              formatted("tensor '{}' has an unknown or second key '{}'", printable(entry.name), printable(text)));
         }
         place_ = Place::entry_value;
       }
@@ -215,14 +216,14 @@ class HeaderEvents {
   bool binary(Json::binary_t&) { return refuse("binary data"); }
 
   bool parse_error(std::size_t, const std::string& last_token, const nlohmann::detail::exception&) {
-    return fail(fmt::format("the header is no valid JSON here, after '{}'", printable(last_token, 40)));
+    return fail(formatted("the header is no valid JSON here, after '{}'", printable(last_token, 40)));
   }
 
  private:
   enum class Place { outside, root, root_value, metadata, metadata_value, entry, entry_value, numbers };
 
   bool refuse(std::string_view what) {
-    return fail(fmt::format("{} in the wrong place, after key '{}'", what, printable(key_)));
+    return fail(formatted("{} in the wrong place, after key '{}'", what, printable(key_)));
   }
 
   bool fail(std::string text) {
@@ -256,22 +257,22 @@ std::optional<std::uint64_t> bits_of(const std::vector<std::uint64_t>& shape, st
 
 SafetensorsInfo check_entry(const ByteSource& source, HeaderEvents::Raw&& raw, std::uint64_t data_start) {
   const auto fail = [&](std::string_view cause) {
-    source.fail(length_bytes + raw.place, fmt::format("tensor '{}': {}", printable(raw.name), cause));
+    source.fail(length_bytes + raw.place, formatted("tensor '{}': {}", printable(raw.name), cause));
   };
   const auto known = std::find_if(file_dtypes.begin(), file_dtypes.end(),
                                   [&](const FileDtype& dtype) { return dtype.name == *raw.dtype; });
-  if (known == file_dtypes.end()) fail(fmt::format("unknown dtype '{}'", printable(*raw.dtype)));
+  if (known == file_dtypes.end()) fail(formatted("unknown dtype '{}'", printable(*raw.dtype)));
 
   const std::uint64_t begin = raw.offsets->front();
   const std::uint64_t end = raw.offsets->back();
   const std::uint64_t data_bytes = source.size() - data_start;
   if (begin > end || end > data_bytes) {
-    fail(fmt::format("data_offsets [{}, {}] do not lie in the {} bytes of data", begin, end, data_bytes));
+    fail(formatted("data_offsets [{}, {}] do not lie in the {} bytes of data", begin, end, data_bytes));
   }
   const auto bits = bits_of(*raw.shape, known->bits);
   if (!bits || *bits % 8 != 0 || *bits / 8 != end - begin) {
-    fail(fmt::format("shape [{}] of {} does not make the {} bytes of its data_offsets", fmt::join(*raw.shape, ", "),
-                     known->name, end - begin));
+    fail(formatted("shape [{}] of {} does not make the {} bytes of its data_offsets", fmt::join(*raw.shape, ", "),
+                   known->name, end - begin));
   }
 
   SafetensorsInfo info;
@@ -296,11 +297,11 @@ SafetensorsHeader read_safetensors_header(const ByteSource& source) {
   std::uint64_t header_bytes = 0;
   for (std::size_t i = prefix.size(); i-- > 0;) header_bytes = header_bytes << 8 | prefix[i];
   if (header_bytes > max_header_bytes) {
-    source.fail(0, fmt::format("header length {} is above {}: no safetensors file", header_bytes, max_header_bytes));
+    source.fail(0, formatted("header length {} is above {}: no safetensors file", header_bytes, max_header_bytes));
   }
   if (header_bytes > source.size() - length_bytes) {
-    source.fail(0, fmt::format("header length {} is above the {} bytes that follow", header_bytes,
-                               source.size() - length_bytes));
+    source.fail(
+        0, formatted("header length {} is above the {} bytes that follow", header_bytes, source.size() - length_bytes));
   }
   std::string text(header_bytes, '\0');
   source.read(length_bytes, text.data(), text.size());
@@ -326,13 +327,13 @@ SafetensorsHeader read_safetensors_header(const ByteSource& source) {
   for (const auto& info : header.tensors) {
     if (info.offset_bytes != covered) {
       source.fail(std::min(info.offset_bytes, covered),
-                  fmt::format("tensor '{}' begins at byte {} where byte {} is next: {}", printable(info.name),
-                              info.offset_bytes, covered, info.offset_bytes < covered ? "an overlap" : "a gap"));
+                  formatted("tensor '{}' begins at byte {} where byte {} is next: {}", printable(info.name),
+                            info.offset_bytes, covered, info.offset_bytes < covered ? "an overlap" : "a gap"));
     }
     covered += info.size_bytes;
   }
   if (covered != source.size()) {
-    source.fail(covered, fmt::format("{} bytes after the last tensor", source.size() - covered));
+    source.fail(covered, formatted("{} bytes after the last tensor", source.size() - covered));
   }
   return header;
 }

@@ -7,7 +7,6 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/util/SmallVector.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "base/dtype.h"
+#include "base/formatted.h"
 #include "base/tensor_blocks.h"
 #include "codec/tensor_rebuild.h"
 
@@ -65,20 +65,20 @@ std::optional<std::string> refusal_of_strided(const at::Tensor& tensor) {
   if (!impl->has_storage()) return "a tensor without storage";
   const std::int64_t reach = base::reach_bytes(tensor);
   if (reach == base::kReachesNowhere) {
-    return fmt::format("a tensor whose elements lie in no storage: sizes [{}], strides [{}], offset {}",
-                       fmt::join(tensor.sizes(), ", "), fmt::join(tensor.strides(), ", "), tensor.storage_offset());
+    return formatted("a tensor whose elements lie in no storage: sizes [{}], strides [{}], offset {}",
+                     fmt::join(tensor.sizes(), ", "), fmt::join(tensor.strides(), ", "), tensor.storage_offset());
   }
   const auto needed = static_cast<std::size_t>(reach);
   const std::size_t held = tensor.storage().nbytes();
   if (held < needed) {
-    return fmt::format(
+    return formatted(
         "a tensor whose storage holds {} bytes where its sizes need {}: the storage was freed or shrunk under it", held,
         needed);
   }
   if (needed > 0 && tensor.storage().data() == nullptr) return "a tensor whose storage has no memory (a fake tensor?)";
   const base::NumberKind kind = base::number_kind(tensor.scalar_type());
   if (tensor.is_neg() && (kind == base::NumberKind::boolean || kind == base::NumberKind::opaque)) {
-    return fmt::format("a negative view of {}, which has no sign to turn", base::dtype_name(tensor.scalar_type()));
+    return formatted("a negative view of {}, which has no sign to turn", base::dtype_name(tensor.scalar_type()));
   }
   return std::nullopt;
 }
@@ -122,12 +122,12 @@ std::optional<std::string> refusal_of_tensor(const at::Tensor& tensor) {
   if (base::is_wrapper(tensor)) return "a tensor that a functorch transform (vmap, grad, functionalize) has wrapped";
   if (tensor.is_meta()) return "a tensor on the meta device, which has no values";
   if (tensor.is_quantized()) {
-    return fmt::format("a quantised tensor ({}); dump its int_repr() or dequantize() instead",
-                       c10::toString(tensor.scalar_type()));
+    return formatted("a quantised tensor ({}); dump its int_repr() or dequantize() instead",
+                     c10::toString(tensor.scalar_type()));
   }
   if (tensor.is_nested()) return "a nested tensor; dump its parts (unbind()) instead";
   if (!dtype_name(tensor.scalar_type())) {
-    return fmt::format("a tensor of dtype {}, which torch.load does not know", c10::toString(tensor.scalar_type()));
+    return formatted("a tensor of dtype {}, which torch.load does not know", c10::toString(tensor.scalar_type()));
   }
   if (!sparse_layout_name(tensor.layout()).empty()) {
     const at::NoGradGuard no_grad;

@@ -9,13 +9,14 @@
 #include <ATen/ops/_validate_sparse_coo_tensor_args.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
 #include <c10/core/TensorImpl.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <utility>
+
+#include "base/formatted.h"
 
 namespace dbg::codec {
 namespace {
@@ -36,8 +37,8 @@ bool multiply(std::int64_t factor, std::int64_t& product) {
 }
 
 std::string text_of(const StridedPlaces& places) {
-  return fmt::format("sizes ({}), strides ({}), offset {}", fmt::join(places.sizes, ", "),
-                     fmt::join(places.strides, ", "), places.offset);
+  return formatted("sizes ({}), strides ({}), offset {}", fmt::join(places.sizes, ", "),
+                   fmt::join(places.strides, ", "), places.offset);
 }
 
 }  // namespace
@@ -45,7 +46,7 @@ std::string text_of(const StridedPlaces& places) {
 std::optional<std::string> problem_of(const StridedPlaces& places, c10::ScalarType dtype, std::uint64_t storage_bytes,
                                       std::uint64_t max_tensor_bytes) {
   if (places.sizes.size() != places.strides.size() || places.sizes.size() > max_dimensions) {
-    return fmt::format("a tensor of {} sizes and {} strides", places.sizes.size(), places.strides.size());
+    return formatted("a tensor of {} sizes and {} strides", places.sizes.size(), places.strides.size());
   }
   const auto element_bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
   if (places.offset < 0) return "a tensor with a negative offset";
@@ -55,24 +56,24 @@ std::optional<std::string> problem_of(const StridedPlaces& places, c10::ScalarTy
   for (std::size_t i = 0; i < places.sizes.size(); ++i) {
     const std::int64_t size = places.sizes[i];
     std::int64_t reach = places.strides[i];
-    if (size < 0 || reach < 0) return fmt::format("a tensor with a negative size or stride: {}", text_of(places));
+    if (size < 0 || reach < 0) return formatted("a tensor with a negative size or stride: {}", text_of(places));
     is_empty = is_empty || size == 0;
     // A size of 0 counts as 1, as in torch's own arithmetic.
     const std::int64_t counted = std::max<std::int64_t>(size, 1);
     if (!multiply(counted, bytes) || !multiply(counted - 1, reach) || __builtin_add_overflow(last, reach, &last)) {
-      return fmt::format("a tensor whose size overflows: {}", text_of(places));
+      return formatted("a tensor whose size overflows: {}", text_of(places));
     }
   }
   if (is_empty) return std::nullopt;
   if (static_cast<std::uint64_t>(bytes) > max_tensor_bytes) {
-    return fmt::format(
+    return formatted(
         "a tensor of {} bytes is above the limit of {}; if the file is no attack, read it with a larger "
         "ReadLimits::max_tensor_bytes",
         bytes, max_tensor_bytes);
   }
   if (last == int64_max || !multiply(element_bytes, ++last) || static_cast<std::uint64_t>(last) > storage_bytes) {
-    return fmt::format("a tensor that leaves its storage of {} bytes: {} of {}", storage_bytes, text_of(places),
-                       c10::toString(dtype));
+    return formatted("a tensor that leaves its storage of {} bytes: {} of {}", storage_bytes, text_of(places),
+                     c10::toString(dtype));
   }
   return std::nullopt;
 }

@@ -3,13 +3,12 @@
 // Reading the directory of a zip archive.
 #include "codec/zip_directory.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <new>
 #include <optional>
 #include <utility>
 
+#include "base/formatted.h"
 #include "codec/crc32.h"
 
 namespace dbg::codec {
@@ -47,7 +46,7 @@ std::string read_bytes(const ByteSource& source, std::uint64_t offset, std::uint
   try {
     bytes.resize(size);
   } catch (const std::bad_alloc&) {
-    source.fail(offset, fmt::format("no memory for {} bytes of a zip archive's directory", size));
+    source.fail(offset, formatted("no memory for {} bytes of a zip archive's directory", size));
   }
   source.read(offset, bytes.data(), bytes.size());
   return bytes;
@@ -114,23 +113,23 @@ End read_end(const ByteSource& source) {
 ZipDirectory::ZipDirectory(const ByteSource& source, std::size_t max_entries) : source_(source) {
   const End end = read_end(source);
   if (end.records_offset > end.offset || end.records_bytes > end.offset - end.records_offset) {
-    source.fail(end.offset, fmt::format("a zip directory of {} bytes at {}, which leaves the archive",
-                                        end.records_bytes, end.records_offset));
+    source.fail(end.offset, formatted("a zip directory of {} bytes at {}, which leaves the archive", end.records_bytes,
+                                      end.records_offset));
   }
   if (end.entries > max_entries || end.entries > end.records_bytes / record_bytes) {
     source.fail(end.offset,
-                fmt::format("{} zip entries, where {} bytes or the limit of {} allow fewer; if the file is no "
-                            "attack, read it with a larger ReadLimits::max_items",
-                            end.entries, end.records_bytes, max_entries));
+                formatted("{} zip entries, where {} bytes or the limit of {} allow fewer; if the file is no "
+                          "attack, read it with a larger ReadLimits::max_items",
+                          end.entries, end.records_bytes, max_entries));
   }
   // A record may carry 3 x 64 KiB of names, extras and comments; ours need far less.
   constexpr std::uint64_t max_bytes_per_entry = 4096;
   if (end.records_bytes > end.entries * max_bytes_per_entry)
     source.fail(end.offset, "a zip directory that is mostly filler");
   if (end.records_bytes > max_records_bytes) {
-    source.fail(end.offset, fmt::format("a zip directory of {} bytes, where {} are read at most: torch's is a few "
-                                        "megabytes for a hundred thousand tensors",
-                                        end.records_bytes, max_records_bytes));
+    source.fail(end.offset, formatted("a zip directory of {} bytes, where {} are read at most: torch's is a few "
+                                      "megabytes for a hundred thousand tensors",
+                                      end.records_bytes, max_records_bytes));
   }
   records_offset_ = end.records_offset;
   const std::string records = read_bytes(source, end.records_offset, end.records_bytes);
@@ -179,10 +178,10 @@ void ZipDirectory::read_record(std::string_view records, std::size_t& position) 
     extra.remove_prefix(4 + size);
   }
   if (record.method == 0 && stored_size != record.size) {
-    source_.fail(place, fmt::format("zip entry '{}' has two sizes", printable(name)));
+    source_.fail(place, formatted("zip entry '{}' has two sizes", printable(name)));
   }
   const auto [inserted, is_new] = records_.emplace(std::move(name), record);
-  if (!is_new) source_.fail(place, fmt::format("zip entry '{}' stands there twice", printable(inserted->first)));
+  if (!is_new) source_.fail(place, formatted("zip entry '{}' stands there twice", printable(inserted->first)));
   position += total;
 }
 
@@ -203,14 +202,14 @@ ZipEntry ZipDirectory::entry(const std::string& name) const {
   const std::string full = folder_ + name;
   const auto found = records_.find(full);
   if (found == records_.end()) {
-    source_.fail(records_offset_, fmt::format("the archive has no entry '{}'", printable(full)));
+    source_.fail(records_offset_, formatted("the archive has no entry '{}'", printable(full)));
   }
   const Record& record = found->second;
   const auto fail = [&](std::uint64_t offset, std::string_view cause) {
-    source_.fail(offset, fmt::format("zip entry '{}' {}", printable(full), cause));
+    source_.fail(offset, formatted("zip entry '{}' {}", printable(full), cause));
   };
   if (record.method != 0) {
-    fail(record.place, fmt::format("is compressed (method {}); torch stores plainly", record.method));
+    fail(record.place, formatted("is compressed (method {}); torch stores plainly", record.method));
   }
   if ((record.flags & 1U) != 0) fail(record.place, "is encrypted");
   if (record.header_offset > records_offset_ || records_offset_ - record.header_offset < header_bytes) {
@@ -222,8 +221,8 @@ ZipEntry ZipDirectory::entry(const std::string& name) const {
   const std::uint64_t skipped = header_bytes + name_bytes + number(header, 28, 2);
   const std::uint64_t left = records_offset_ - record.header_offset;
   if (skipped > left || record.size > left - skipped) {
-    fail(record.header_offset, fmt::format("has {} bytes where {} are left before the directory", record.size,
-                                           left - std::min(skipped, left)));
+    fail(record.header_offset,
+         formatted("has {} bytes where {} are left before the directory", record.size, left - std::min(skipped, left)));
   }
   if (read_bytes(source_, record.header_offset + header_bytes, name_bytes) != full) {
     fail(record.header_offset, "has another name in its header");
@@ -233,8 +232,8 @@ ZipEntry ZipDirectory::entry(const std::string& name) const {
 
 void ZipDirectory::check(const std::string& name, const ZipEntry& entry, const void* data) const {
   if (entry.checksum == 0 || crc32(data, entry.size) == entry.checksum) return;
-  source_.fail(entry.offset, fmt::format("the {} bytes of zip entry '{}' do not fit their checksum: they were damaged",
-                                         entry.size, printable(folder_ + name)));
+  source_.fail(entry.offset, formatted("the {} bytes of zip entry '{}' do not fit their checksum: they were damaged",
+                                       entry.size, printable(folder_ + name)));
 }
 
 }  // namespace dbg::codec

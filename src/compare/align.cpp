@@ -5,12 +5,12 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "base/formatted.h"
 #include "base/windowed_storage.h"
 
 namespace dbg::compare {
@@ -98,7 +98,7 @@ at::Tensor without_leading_ones(const at::Tensor& tensor, std::int64_t dims) {
 
 std::vector<std::string> labels_of(const std::vector<Names>& dims) {
   std::vector<std::string> labels;
-  for (const Names& names : dims) labels.push_back(fmt::format("{}", fmt::join(names, "*")));
+  for (const Names& names : dims) labels.push_back(formatted("{}", fmt::join(names, "*")));
   return labels;
 }
 
@@ -132,8 +132,8 @@ void align_names(Aligned& aligned, const Dims& dims_a, const Dims& dims_b) {
   if (a.tensor.sizes() != b.tensor.sizes()) return;
   if (aligned.a.sizes() != a.tensor.sizes() || aligned.b.sizes() != b.tensor.sizes() ||
       aligned.b.strides() != b.tensor.strides()) {
-    aligned.note = fmt::format("aligned by dims: [{}] and [{}] as [{}]", fmt::join(aligned.a.sizes().vec(), ", "),
-                               fmt::join(aligned.b.sizes().vec(), ", "), fmt::join(a.tensor.sizes().vec(), ", "));
+    aligned.note = formatted("aligned by dims: [{}] and [{}] as [{}]", fmt::join(aligned.a.sizes().vec(), ", "),
+                             fmt::join(aligned.b.sizes().vec(), ", "), fmt::join(a.tensor.sizes().vec(), ", "));
   }
   aligned.a = a.tensor;
   aligned.b = b.tensor;
@@ -161,8 +161,8 @@ Aligned align(const at::Tensor& a, const std::optional<Dims>& dims_a, const at::
       if (!aligned.labels.empty()) {
         aligned.labels.erase(aligned.labels.begin(), aligned.labels.begin() + (aligned.a.dim() - short_a.dim()));
       }
-      aligned.note = fmt::format("leading dimensions of 1 dropped: [{}] and [{}]",
-                                 fmt::join(aligned.a.sizes().vec(), ", "), fmt::join(aligned.b.sizes().vec(), ", "));
+      aligned.note = formatted("leading dimensions of 1 dropped: [{}] and [{}]",
+                               fmt::join(aligned.a.sizes().vec(), ", "), fmt::join(aligned.b.sizes().vec(), ", "));
       aligned.a = short_a;
       aligned.b = short_b;
     }

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Two folders: lists, pairs, compares all pairs, and finds where they part.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/formatted.h"
 #include "compare/bounded_workers.h"
 #include "compare/divergence.h"
 #include "compare/pair_compare.h"
@@ -56,7 +56,7 @@ class Comparison {
  public:
   explicit Comparison(const CompareOptions& options) : options_(options) {
     if (!(options.noise_factor > 0) || !std::isfinite(options.noise_factor)) {
-      throw ConfigError(fmt::format("noise factor {}: expected a number above 0", options.noise_factor));
+      throw ConfigError(formatted("noise factor {}: expected a number above 0", options.noise_factor));
     }
     for (const std::string& rule : options.rules) rules_.add_tolerance(rule);
     if (!options.rules_file.empty()) rules_.add_file(options.rules_file);
@@ -117,9 +117,9 @@ class Comparison {
     }
     if (without_noise > 0) {
       report_.notes.push_back(
-          fmt::format("{} of {} pairs have no partner in the noise folder; they are held against "
-                      "their rule or their dtype's tolerance",
-                      without_noise, jobs.size()));
+          formatted("{} of {} pairs have no partner in the noise folder; they are held against "
+                    "their rule or their dtype's tolerance",
+                    without_noise, jobs.size()));
     }
     report_unpaired("baseline", baseline_, pairing.baseline_only);
     report_unpaired("target", target_, pairing.target_only);

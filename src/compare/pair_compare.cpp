@@ -3,7 +3,6 @@
 // The way of one pair.
 #include "compare/pair_compare.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "compare/align.h"
 #include "compare/metrics.h"
 #include "compare/picture.h"
@@ -87,7 +87,7 @@ class ValueComparison {
     report_.difference.note = "no tensors";
     report_.tolerance = "equal";
     settle(is_equal ? Verdict::same_bits : Verdict::failed,
-           is_equal ? "" : fmt::format("{} against {}", value_text(a), value_text(b)));
+           is_equal ? "" : formatted("{} against {}", value_text(a), value_text(b)));
   }
 
   void compare_tensors(const JoinedPair& pair, const c10::IValue* noise) {
@@ -128,13 +128,13 @@ class ValueComparison {
     const Tolerance* rule = context_.rules.tolerance_of(report_.name);
     if (report_.noise_error && rule == nullptr) {
       const double floor = std::max(*report_.noise_error, rounding_of(coarser));
-      report_.tolerance = fmt::format("{:g} times the noise of {:.2g}", context_.noise_factor, floor);
+      report_.tolerance = formatted("{:g} times the noise of {:.2g}", context_.noise_factor, floor);
       report_.is_below_noise = report_.error <= context_.noise_factor * floor;
       const double times = floor > 0 ? report_.error / floor : 0;
       if (difference.same_bits) return settle(Verdict::same_bits, "");
       return settle(report_.is_below_noise ? Verdict::passed : Verdict::failed,
-                    report_.is_below_noise ? fmt::format("below the noise: {:.2g} of it", times)
-                                           : fmt::format("{:.3g} times the noise{}", times, oddities_of(difference)));
+                    report_.is_below_noise ? formatted("below the noise: {:.2g} of it", times)
+                                           : formatted("{:.3g} times the noise{}", times, oddities_of(difference)));
     }
     const Tolerance& tolerance = rule != nullptr ? *rule : default_tolerance(coarser);
     report_.tolerance = tolerance.text();
@@ -142,24 +142,24 @@ class ValueComparison {
     if (tolerance.admits(measures_of(difference, metrics))) {
       return settle(Verdict::passed, difference.same_values() ? "equal values in other bits" : "within tolerance");
     }
-    settle(Verdict::failed, fmt::format("beyond {}{}", tolerance.text(), oddities_of(difference)));
+    settle(Verdict::failed, formatted("beyond {}{}", tolerance.text(), oddities_of(difference)));
   }
 
   // NaN and infinities first: they explain the rest.
   static std::string oddities_of(const TensorDiff& difference) {
     std::string text;
     if (const std::int64_t a = difference.nan_only_in_a, b = difference.nan_only_in_b; a + b > 0) {
-      text += fmt::format("; NaN on one side only: {} in the baseline, {} in the target", a, b);
+      text += formatted("; NaN on one side only: {} in the baseline, {} in the target", a, b);
     }
-    if (difference.inf_unequal > 0) text += fmt::format("; {} unequal infinities", difference.inf_unequal);
+    if (difference.inf_unequal > 0) text += formatted("; {} unequal infinities", difference.inf_unequal);
     return text;
   }
 
   void judge_replicas() {
     if (report_.odd_replicas.empty()) return;
     const OddReplica& odd = report_.odd_replicas.front();
-    const std::string text = fmt::format("{}: rank {} holds another value than rank {}, its replica over {} ({})",
-                                         odd.side, odd.odd_rank, odd.reference_rank, odd.axis, to_text(odd.difference));
+    const std::string text = formatted("{}: rank {} holds another value than rank {}, its replica over {} ({})",
+                                       odd.side, odd.odd_rank, odd.reference_rank, odd.axis, to_text(odd.difference));
     report_.reason = report_.verdict == Verdict::failed ? text + "; " + report_.reason : text;
     report_.verdict = Verdict::failed;
   }
@@ -248,7 +248,7 @@ class PairComparison {
       } catch (const IoError& error) {
         outcome_.unreadable.push_back({file->path, error.what()});
       } catch (const ConfigError& error) {
-        outcome_.unreadable.push_back({file->path, fmt::format("'{}': {}", file->path, error.what())});
+        outcome_.unreadable.push_back({file->path, formatted("'{}': {}", file->path, error.what())});
       }
     }
     return values;
@@ -287,7 +287,7 @@ std::string tags_text(const Tags& tags) {
   for (const auto& [key, value] : tags) {
     const std::string shown = python_text(value.view());
     if (key == "recompute_status" && shown == "disabled") continue;
-    text += fmt::format("{}{}={}", text.empty() ? "" : " ", key, shown);
+    text += formatted("{}{}={}", text.empty() ? "" : " ", key, shown);
   }
   return text;
 }

@@ -3,7 +3,6 @@
 // Heat map, histograms and corners of two tensors.
 #include "compare/picture.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <limits>
 
 #include "base/dtype.h"
+#include "base/formatted.h"
 #include "base/tensor_blocks.h"
 #include "compare/number_walk.h"
 
@@ -26,13 +26,13 @@ constexpr std::int64_t kCornerColumns = 6;
 std::string label_of(const std::vector<std::string>& names, std::size_t begin, std::size_t end, std::int64_t size) {
   std::vector<std::string> shown(names.begin() + static_cast<std::ptrdiff_t>(begin),
                                  names.begin() + static_cast<std::ptrdiff_t>(end));
-  return shown.empty() ? fmt::format("({})", size) : fmt::format("{} ({})", fmt::join(shown, " × "), size);
+  return shown.empty() ? formatted("({})", size) : formatted("{} ({})", fmt::join(shown, " × "), size);
 }
 
 std::vector<std::string> names_of(std::int64_t dims, const std::vector<std::string>& labels) {
   if (static_cast<std::int64_t>(labels.size()) == dims) return labels;
   std::vector<std::string> names;
-  for (std::int64_t i = 0; i < dims; ++i) names.push_back(fmt::format("dim {}", i));
+  for (std::int64_t i = 0; i < dims; ++i) names.push_back(formatted("dim {}", i));
   return names;
 }
 

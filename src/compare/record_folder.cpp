@@ -3,7 +3,6 @@
 // Finds and lists a folder's records.
 #include "compare/record_folder.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/formatted.h"
 #include "dbg/dump_record.h"
 #include "dbg/error.h"
 #include "dump/record_name.h"
@@ -68,7 +68,7 @@ std::vector<std::string> folders_with_records(const std::string& folder) {
 
 RecordDescriptor describe_file(const std::string& path) {
   const std::optional<Tags> tags = parse_record_name(fs::path(path).filename().native());
-  if (!tags) throw ConfigError(fmt::format("'{}' has no record's name", path));
+  if (!tags) throw ConfigError(formatted("'{}' has no record's name", path));
   RecordDescriptor descriptor;
   descriptor.step = integer_of(*tags, "step");
   descriptor.rank = static_cast<int>(integer_of(*tags, "rank"));
@@ -90,17 +90,17 @@ RecordFolder open_folder(const std::string& folder, const std::string& what, con
   if (paths.empty()) {
     const std::vector<std::string> inner = folders_with_records(opened.path);
     if (inner.size() > 1) {
-      throw ConfigError(fmt::format("{}: '{}' holds no records, and {} folders in it do; name one of them: {}", what,
-                                    folder, inner.size(), fmt::join(inner, ", ")));
+      throw ConfigError(formatted("{}: '{}' holds no records, and {} folders in it do; name one of them: {}", what,
+                                  folder, inner.size(), fmt::join(inner, ", ")));
     }
     if (inner.empty()) {
       throw ConfigError(
-          fmt::format("{}: '{}' holds no records (files such as "
-                      "'step=0___rank=0___dump_index=1___name=x.pt'), and neither does a folder in it",
-                      what, folder));
+          formatted("{}: '{}' holds no records (files such as "
+                    "'step=0___rank=0___dump_index=1___name=x.pt'), and neither does a folder in it",
+                    what, folder));
     }
     opened.path = inner.front();
-    opened.note = fmt::format("{}: '{}' holds no records; taken is '{}'", what, folder, opened.path);
+    opened.note = formatted("{}: '{}' holds no records; taken is '{}'", what, folder, opened.path);
     paths = list_records(opened.path);
   }
   const std::size_t all = paths.size();
@@ -113,8 +113,8 @@ RecordFolder open_folder(const std::string& folder, const std::string& what, con
     opened.records.push_back({std::move(path), std::move(descriptor)});
   }
   if (opened.records.empty()) {
-    throw ConfigError(fmt::format("{}: none of the {} records of '{}' is let through by --where; see docs/filter.md",
-                                  what, all, opened.path));
+    throw ConfigError(formatted("{}: none of the {} records of '{}' is let through by --where; see docs/filter.md",
+                                what, all, opened.path));
   }
   return opened;
 }

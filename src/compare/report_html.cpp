@@ -3,12 +3,11 @@
 // The page's data, and its way into the page.
 #include "compare/report_html.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/formatted.h"
 #include "compare/json_number.h"
 #include "compare/report_label.h"
 #include "dbg/version.h"
@@ -124,15 +123,14 @@ Json data_of(const CompareReport& report) {
   for (const PairReport& pair : report.pairs) pairs.push_back(pair_of(pair));
   Json unpaired = Json::array();
   for (const UnpairedReport& one : report.unpaired) {
-    unpaired.push_back(fmt::format("only in the {}: step={} rank={} {}{}: {}", one.side, one.step,
-                                   ranks_label(one.ranks), one.name, one.tags.empty() ? "" : " " + one.tags,
-                                   one.reason));
+    unpaired.push_back(formatted("only in the {}: step={} rank={} {}{}: {}", one.side, one.step, ranks_label(one.ranks),
+                                 one.name, one.tags.empty() ? "" : " " + one.tags, one.reason));
   }
   Json unreadable = Json::array();
   for (const UnreadableReport& one : report.unreadable) unreadable.push_back(one.cause);
   return {{"version", version()},
-          {"baseline", fmt::format("{} ({} records)", report.baseline, report.baseline_records)},
-          {"target", fmt::format("{} ({} records)", report.target, report.target_records)},
+          {"baseline", formatted("{} ({} records)", report.baseline, report.baseline_records)},
+          {"target", formatted("{} ({} records)", report.target, report.target_records)},
           {"noise", report.noise},
           {"notes", report.notes},
           {"summary", summary_line(report)},
@@ -155,7 +153,7 @@ std::string json_for_script(std::string_view json) {
     const bool is_separator =
         json.substr(i, 2) == "\xe2\x80" && i + 2 < json.size() && (json[i + 2] == '\xa8' || json[i + 2] == '\xa9');
     if (c == '<' || c == '>' || c == '&') {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+      out += formatted("\\u{:04x}", static_cast<unsigned>(c));
     } else if (is_separator) {
       out += json[i + 2] == '\xa8' ? "\\u2028" : "\\u2029";
       i += 2;

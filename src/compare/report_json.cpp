@@ -3,12 +3,11 @@
 // Writes a report as JSON.
 #include "compare/report_json.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/formatted.h"
 #include "compare/json_number.h"
 #include "dbg/version.h"
 
@@ -38,7 +37,7 @@ Json percentiles(const std::optional<Percentiles>& values) {
   if (!values) return nullptr;
   Json json = Json::object();
   for (std::size_t i = 0; i < kPercentiles.size(); ++i) {
-    json[fmt::format("p{}", kPercentiles[i])] = json_number((*values)[i]);
+    json[formatted("p{}", kPercentiles[i])] = json_number((*values)[i]);
   }
   return json;
 }

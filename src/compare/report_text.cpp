@@ -3,14 +3,13 @@
 // Prints a report.
 #include "compare/report_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <set>
 #include <string_view>
 #include <vector>
 
+#include "base/formatted.h"
 #include "compare/divergence.h"
 #include "compare/report_label.h"
 
@@ -49,7 +48,7 @@ class Printer {
 
  private:
   std::string coloured(std::string text, std::string_view code) const {
-    return options_.is_coloured ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
+    return options_.is_coloured ? formatted("\x1b[{}m{}\x1b[0m", code, text) : text;
   }
 
   static std::string_view colour_of(Verdict verdict) {
@@ -69,9 +68,9 @@ class Printer {
   void line(const std::string& text) { out_ += text + "\n"; }
 
   void print_folders() {
-    line(fmt::format("baseline: {} records in {}", report_.baseline_records, safe_text(report_.baseline)));
-    line(fmt::format("target:   {} records in {}", report_.target_records, safe_text(report_.target)));
-    if (!report_.noise.empty()) line(fmt::format("noise:    {}", safe_text(report_.noise)));
+    line(formatted("baseline: {} records in {}", report_.baseline_records, safe_text(report_.baseline)));
+    line(formatted("target:   {} records in {}", report_.target_records, safe_text(report_.target)));
+    if (!report_.noise.empty()) line(formatted("noise:    {}", safe_text(report_.noise)));
     for (const std::string& note : report_.notes) line("note: " + safe_text(note));
     line("");
   }
@@ -84,7 +83,7 @@ class Printer {
     const Divergence& found = report_.divergence;
     if (!found.first_bits && !found.first_beyond) {
       const bool is_whole = report_.count(Verdict::same_bits) == report_.pairs.size();
-      line(coloured(is_whole ? fmt::format("no difference: all {} pairs have the same bits", report_.pairs.size())
+      line(coloured(is_whole ? formatted("no difference: all {} pairs have the same bits", report_.pairs.size())
                              : "no difference in what could be compared",
                     is_whole ? "1;32" : "1;33"));
       return;
@@ -101,17 +100,17 @@ class Printer {
     for (const PairReport& pair : report_.pairs) {
       if (pair.difference.compared) largest = std::max(largest, pair.error);
     }
-    return fmt::format("none; the error grows evenly, to at most {}, as rounding does", number_label(largest));
+    return formatted("none; the error grows evenly, to at most {}, as rounding does", number_label(largest));
   }
 
   void print_landmark(std::string_view what, const std::optional<Landmark>& landmark, std::string_view good,
                       const std::string& otherwise) {
     if (!landmark) {
-      line(fmt::format("{}: {}", what, otherwise));
+      line(formatted("{}: {}", what, otherwise));
       return;
     }
     const PairReport& pair = report_.pairs[landmark->pair];
-    line(fmt::format("{}: {}", what, coloured(safe_text(pair_label(pair)), "1")));
+    line(formatted("{}: {}", what, coloured(safe_text(pair_label(pair)), "1")));
     // What is said of a pair is said once.
     if (told_.insert(landmark->pair).second) {
       line("    " + safe_text(difference_label(pair)));
@@ -119,14 +118,13 @@ class Printer {
     }
     const bool is_jump = what == "first jump";
     if (is_jump) {
-      line(fmt::format("    error {}: {:.3g} times any before it, one rounding{}", number_label(pair.error),
-                       pair.growth, pair.noise_error ? ", or the noise" : ""));
+      line(formatted("    error {}: {:.3g} times any before it, one rounding{}", number_label(pair.error), pair.growth,
+                     pair.noise_error ? ", or the noise" : ""));
     } else if (!pair.reason.empty() && pair.verdict == Verdict::failed && pair.difference.compared) {
       line("    " + safe_text(pair.reason));
     }
-    line(landmark->last_good
-             ? fmt::format("    {}: {}", good, safe_text(pair_label(report_.pairs[*landmark->last_good])))
-             : "    nothing before it");
+    line(landmark->last_good ? formatted("    {}: {}", good, safe_text(pair_label(report_.pairs[*landmark->last_good])))
+                             : "    nothing before it");
   }
 
   void print_steps() {
@@ -136,9 +134,9 @@ class Printer {
       const auto name = [this](const std::optional<Landmark>& landmark) {
         return landmark ? safe_text(name_label(report_.pairs[landmark->pair])) : std::string("-");
       };
-      line(fmt::format("{:<6} {:>7} {:>10} {:>7} {:>7} {:>8}  {} / {} / {}", step.step, step.pairs, step.same_bits,
-                       step.passed, step.failed, step.skipped, name(step.divergence.first_bits),
-                       name(step.divergence.first_beyond), name(step.divergence.first_jump)));
+      line(formatted("{:<6} {:>7} {:>10} {:>7} {:>7} {:>8}  {} / {} / {}", step.step, step.pairs, step.same_bits,
+                     step.passed, step.failed, step.skipped, name(step.divergence.first_bits),
+                     name(step.divergence.first_beyond), name(step.divergence.first_jump)));
     }
   }
 
@@ -168,24 +166,24 @@ class Printer {
     if (chosen.empty()) return;
     std::size_t name_width = 4;
     for (const std::size_t at : chosen) name_width = std::max(name_width, width_of(shown_name(at)));
-    line(fmt::format("\n    {:>6}  {}  {:<9}  {:>9}  {:>9}  {:>9}  {:>8}  why", "#", padded("pair", name_width),
-                     "verdict", "rel_diff", "max_abs", "outside", "growth"));
+    line(formatted("\n    {:>6}  {}  {:<9}  {:>9}  {:>9}  {:>9}  {:>8}  why", "#", padded("pair", name_width),
+                   "verdict", "rel_diff", "max_abs", "outside", "growth"));
     std::size_t expected = chosen.front();
     for (const std::size_t at : chosen) {
       if (at != expected) line("       ...");
       expected = at + 1;
       const PairReport& pair = report_.pairs[at];
       const bool measured = pair.difference.compared;
-      line(fmt::format("  {} {:>6}  {}  {}  {:>9}  {:>9}  {:>9}  {:>8}  {}", mark_of(at), at + 1,
-                       padded(shown_name(at), name_width),
-                       coloured(fmt::format("{:<9}", to_text(pair.verdict)), colour_of(pair.verdict)),
-                       measured ? number_label(pair.difference.rel_diff) : "-",
-                       measured ? number_label(pair.difference.max_abs) : "-",
-                       measured ? fmt::format("{:.4f}", pair.outside_fraction) : "-",
-                       measured && pair.growth > 0 ? fmt::format("{:.3g}", pair.growth) : "-", safe_text(pair.reason)));
+      line(formatted("  {} {:>6}  {}  {}  {:>9}  {:>9}  {:>9}  {:>8}  {}", mark_of(at), at + 1,
+                     padded(shown_name(at), name_width),
+                     coloured(formatted("{:<9}", to_text(pair.verdict)), colour_of(pair.verdict)),
+                     measured ? number_label(pair.difference.rel_diff) : "-",
+                     measured ? number_label(pair.difference.max_abs) : "-",
+                     measured ? formatted("{:.4f}", pair.outside_fraction) : "-",
+                     measured && pair.growth > 0 ? formatted("{:.3g}", pair.growth) : "-", safe_text(pair.reason)));
     }
     if (chosen.size() < report_.pairs.size() && !options_.shows_all) {
-      line(fmt::format("    {} of {} pairs; --all shows every one", chosen.size(), report_.pairs.size()));
+      line(formatted("    {} of {} pairs; --all shows every one", chosen.size(), report_.pairs.size()));
     }
   }
 
@@ -210,14 +208,14 @@ class Printer {
         if (one.side == side) here.push_back(&one);
       }
       if (here.empty()) continue;
-      line(fmt::format("\nonly in the {}: {} records", side, here.size()));
+      line(formatted("\nonly in the {}: {} records", side, here.size()));
       for (std::size_t i = 0; i < here.size() && (options_.shows_all || i < kMostLines); ++i) {
         const UnpairedReport& one = *here[i];
-        line(fmt::format("    step={} rank={} {}{}: {}{}", one.step, ranks_label(one.ranks), safe_text(one.name),
-                         one.tags.empty() ? "" : " " + safe_text(one.tags), safe_text(one.reason),
-                         one.nearest_name.empty() || one.nearest_name == one.name
-                             ? ""
-                             : fmt::format("; the nearest is '{}'", safe_text(one.nearest_name))));
+        line(formatted("    step={} rank={} {}{}: {}{}", one.step, ranks_label(one.ranks), safe_text(one.name),
+                       one.tags.empty() ? "" : " " + safe_text(one.tags), safe_text(one.reason),
+                       one.nearest_name.empty() || one.nearest_name == one.name
+                           ? ""
+                           : formatted("; the nearest is '{}'", safe_text(one.nearest_name))));
       }
       if (!options_.shows_all && here.size() > kMostLines) line("    ...; --all shows every one");
     }
@@ -225,7 +223,7 @@ class Printer {
 
   void print_unreadable() {
     if (report_.unreadable.empty()) return;
-    line(coloured(fmt::format("\nunreadable: {} records", report_.unreadable.size()), "1;31"));
+    line(coloured(formatted("\nunreadable: {} records", report_.unreadable.size()), "1;31"));
     for (std::size_t i = 0; i < report_.unreadable.size() && (options_.shows_all || i < kMostLines); ++i) {
       line("    " + safe_text(report_.unreadable[i].cause));
     }

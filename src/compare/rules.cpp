@@ -3,7 +3,6 @@
 // Reads rules, from options and from a file.
 #include "compare/rules.h"
 
-#include <fmt/format.h>
 #include <re2/re2.h>
 
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "dump/record_pairing.h"
 
@@ -28,7 +28,7 @@ std::string_view trimmed(std::string_view text) {
 std::shared_ptr<const re2::RE2> compile(std::string_view text) {
   const re2::RE2::Options quiet(re2::RE2::Quiet);
   auto pattern = std::make_shared<const re2::RE2>(re2::StringPiece(text.data(), text.size()), quiet);
-  if (!pattern->ok()) throw ConfigError(fmt::format("'{}' is no regex: {}", text, pattern->error()));
+  if (!pattern->ok()) throw ConfigError(formatted("'{}' is no regex: {}", text, pattern->error()));
   return pattern;
 }
 
@@ -40,7 +40,7 @@ bool is_found(const re2::RE2& pattern, std::string_view name) {
 std::pair<std::string_view, std::string_view> split(std::string_view text, std::string_view what) {
   const std::size_t colon = text.find(": ");
   if (colon == std::string_view::npos || trimmed(text.substr(0, colon)).empty()) {
-    throw ConfigError(fmt::format("rule '{}': expected 'regex: {}'", text, what));
+    throw ConfigError(formatted("rule '{}': expected 'regex: {}'", text, what));
   }
   return {trimmed(text.substr(0, colon)), trimmed(text.substr(colon + 2))};
 }
@@ -57,7 +57,7 @@ void Rules::add_file(const std::string& path) {
   std::ifstream file(path);
   if (!file) {
     const int code = errno;
-    throw IoError(fmt::format("rules file '{}' can't be opened: {}", path, base::errno_text(code)), code);
+    throw IoError(formatted("rules file '{}' can't be opened: {}", path, base::errno_text(code)), code);
   }
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
@@ -66,10 +66,10 @@ void Rules::add_file(const std::string& path) {
     try {
       add_line(text);
     } catch (const ConfigError& error) {
-      throw ConfigError(fmt::format("rules file '{}', line {}: {}", path, number, error.what()));
+      throw ConfigError(formatted("rules file '{}', line {}: {}", path, number, error.what()));
     }
   }
-  if (file.bad()) throw IoError(fmt::format("rules file '{}' can't be read to its end", path), EIO);
+  if (file.bad()) throw IoError(formatted("rules file '{}' can't be read to its end", path), EIO);
 }
 
 void Rules::add_line(std::string_view line) {
@@ -97,9 +97,9 @@ void Rules::add_line(std::string_view line) {
   if (kind == "target-dims") side = Side::target;
   if (!side && kind != "dims") {
     throw ConfigError(
-        fmt::format("'{}' begins no rule; rules are rule, dims, baseline-dims, target-dims (these three also with !), "
-                    "map, ignore-tag",
-                    word));
+        formatted("'{}' begins no rule; rules are rule, dims, baseline-dims, target-dims (these three also with !), "
+                  "map, ignore-tag",
+                  word));
   }
   const auto [regex, dims] = split(rest, "dims', such as 'attn_out: b s h[tp]");
   dims_.push_back({compile(regex), Dims::parse(dims), side, is_forced});

@@ -3,12 +3,11 @@
 // Reads records and understands their meta.
 #include "compare/side.h"
 
-#include <fmt/format.h>
-
 #include <limits>
 #include <set>
 #include <utility>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "dump/dump_record.h"
 
@@ -30,7 +29,7 @@ std::optional<std::int64_t> integer_in(const Dict& dict, const std::string& key)
 void set_axis(ParallelState& place, std::string_view axis, std::int64_t rank, std::int64_t size) {
   constexpr std::int64_t kLargest = std::numeric_limits<int>::max();
   if (rank < 0 || size < 1 || rank >= size || size > kLargest) {
-    throw ConfigError(fmt::format("axis {}: rank {} of {}, which can't be", axis, rank, size));
+    throw ConfigError(formatted("axis {}: rank {} of {}, which can't be", axis, rank, size));
   }
   if (!place.find(axis)) place.set(axis, static_cast<int>(rank), static_cast<int>(size));
 }
@@ -50,15 +49,15 @@ void add_parts(const c10::IValue& value, const std::string& part,
   if (value.isGenericDict()) {
     for (const auto& entry : value.toGenericDict()) {
       std::string key = "?";
-      if (entry.key().isString()) key = fmt::format("'{}'", entry.key().toStringRef());
-      if (entry.key().isInt()) key = fmt::format("{}", entry.key().toInt());
-      add_parts(entry.value(), fmt::format("{}[{}]", part, key), to);
+      if (entry.key().isString()) key = formatted("'{}'", entry.key().toStringRef());
+      if (entry.key().isInt()) key = formatted("{}", entry.key().toInt());
+      add_parts(entry.value(), formatted("{}[{}]", part, key), to);
     }
     return;
   }
   if (value.isList() || value.isTuple()) {
     std::size_t at = 0;
-    const auto add = [&](const c10::IValue& element) { add_parts(element, fmt::format("{}[{}]", part, at++), to); };
+    const auto add = [&](const c10::IValue& element) { add_parts(element, formatted("{}[{}]", part, at++), to); };
     if (value.isTuple()) {
       for (const c10::IValue& element : value.toTupleRef().elements()) add(element);
     } else {

@@ -3,8 +3,6 @@
 // Reads tolerances; the table by dtype.
 #include "compare/tolerance.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -13,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/fork_lock.h"
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg::compare {
@@ -66,7 +65,7 @@ const Grade* grade_of(at::ScalarType dtype) noexcept {
 
 [[noreturn]] void fail(std::string_view text, const std::string& reason) {
   throw ConfigError(
-      fmt::format("tolerance '{}': {}; expected conditions such as 'rel <= 1e-3 or max_abs <= 1e-5'", text, reason));
+      formatted("tolerance '{}': {}; expected conditions such as 'rel <= 1e-3 or max_abs <= 1e-5'", text, reason));
 }
 
 std::vector<std::string_view> words_of(std::string_view text) {
@@ -99,17 +98,17 @@ Tolerance Tolerance::parse(std::string_view text) {
     const auto name =
         std::find_if(kNames.begin(), kNames.end(), [&](const Name& one) { return one.text == words[at]; });
     if (name == kNames.end()) {
-      fail(text, fmt::format("'{}' is none of rel, max_abs, mean_abs, cosine, outside, differing", words[at]));
+      fail(text, formatted("'{}' is none of rel, max_abs, mean_abs, cosine, outside, differing", words[at]));
     }
     const std::string_view sign = words[at + 1];
     if (sign != "<=" && sign != "<" && sign != ">=" && sign != ">") {
-      fail(text, fmt::format("'{}' is none of <=, <, >=, >", sign));
+      fail(text, formatted("'{}' is none of <=, <, >=, >", sign));
     }
     const std::string_view number = words[at + 2];
     double bound = 0;
     const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), bound);
     if (error != std::errc() || stop != number.data() + number.size() || bound != bound) {
-      fail(text, fmt::format("'{}' is no number", number));
+      fail(text, formatted("'{}' is no number", number));
     }
     result.alternatives_.back().push_back({name->measure, sign.front() == '<', sign.size() == 1, bound});
     at += 3;
@@ -117,7 +116,7 @@ Tolerance Tolerance::parse(std::string_view text) {
     if (words[at] == "or") {
       result.alternatives_.emplace_back();
     } else if (words[at] != "and") {
-      fail(text, fmt::format("'{}' stands where 'and' or 'or' is wanted", words[at]));
+      fail(text, formatted("'{}' stands where 'and' or 'or' is wanted", words[at]));
     }
   }
   for (const std::string_view word : words) result.text_ += (result.text_.empty() ? "" : " ") + std::string(word);

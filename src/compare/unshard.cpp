@@ -4,13 +4,13 @@
 #include "compare/unshard.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
+#include "base/formatted.h"
 #include "base/windowed_storage.h"
 #include "dbg/error.h"
 
@@ -42,7 +42,7 @@ Joined as_it_is(const RankValue& one) {
 
 std::string first_left_out(const Ranks& values) {
   for (const RankValue& one : values) {
-    if (!one.left_out.empty()) return fmt::format("rank {}: {}", one.rank, one.left_out);
+    if (!one.left_out.empty()) return formatted("rank {}: {}", one.rank, one.left_out);
   }
   return {};
 }
@@ -100,23 +100,23 @@ Whole whole_of(const Ranks& values, Side side) {
   if (values.size() == 1 && (!values.front().dims || !values.front().value.isTensor())) {
     return {as_it_is(values.front()), {}};
   }
-  const auto named = [side](std::string_view text) { return fmt::format("{}: {}", to_text(side), text); };
+  const auto named = [side](std::string_view text) { return formatted("{}: {}", to_text(side), text); };
   if (!are_tensors(values)) {
     return {std::nullopt,
-            named(fmt::format("ranks {} hold values that are no tensors", fmt::join(ranks_of(values), ", ")))};
+            named(formatted("ranks {} hold values that are no tensors", fmt::join(ranks_of(values), ", ")))};
   }
   const std::optional<Dims>& dims = values.front().dims;
   if (!dims) {
     return {std::nullopt,
-            named(fmt::format("ranks {} hold tensors, and nothing says how they make one; add a line such as "
-                              "'dims NAME: b s h[tp]' to a file and pass it as --rules",
-                              fmt::join(ranks_of(values), ", ")))};
+            named(formatted("ranks {} hold tensors, and nothing says how they make one; add a line such as "
+                            "'dims NAME: b s h[tp]' to a file and pass it as --rules",
+                            fmt::join(ranks_of(values), ", ")))};
   }
   try {
     std::vector<Shard> shards;
     for (const RankValue& one : values) {
       if (!(one.dims == dims)) {
-        return {std::nullopt, named(fmt::format("ranks {} and {} say different dims", values.front().rank, one.rank))};
+        return {std::nullopt, named(formatted("ranks {} and {} say different dims", values.front().rank, one.rank))};
       }
       if (values.size() > 1) fetch(one.value.toTensor());
       shards.push_back({one.value.toTensor(), one.place, one.rank});

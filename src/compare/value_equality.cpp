@@ -4,9 +4,9 @@
 #include "compare/value_equality.h"
 
 #include <ATen/core/Tensor.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/formatted.h"
 #include "codec/byte_source.h"
 #include "dbg/tensor_info.h"
 
@@ -47,16 +47,16 @@ bool are_equal(const c10::IValue& a, const c10::IValue& b) {
 std::string value_text(const c10::IValue& value) {
   if (value.isNone()) return "None";
   if (value.isBool()) return value.toBool() ? "True" : "False";
-  if (value.isInt()) return fmt::format("{}", value.toInt());
-  if (value.isDouble()) return fmt::format("{}", value.toDouble());
+  if (value.isInt()) return formatted("{}", value.toInt());
+  if (value.isDouble()) return formatted("{}", value.toDouble());
   if (value.isComplexDouble()) {
-    return fmt::format("{}{:+}j", value.toComplexDouble().real(), value.toComplexDouble().imag());
+    return formatted("{}{:+}j", value.toComplexDouble().real(), value.toComplexDouble().imag());
   }
-  if (value.isString()) return fmt::format("'{}'", codec::printable(value.toStringRef(), kLongestText));
+  if (value.isString()) return formatted("'{}'", codec::printable(value.toStringRef(), kLongestText));
   if (value.isDevice()) return value.toDevice().str();
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
-    return tensor.defined() ? fmt::format("a tensor [{}]", fmt::join(tensor.sizes().vec(), ", ")) : "no tensor";
+    return tensor.defined() ? formatted("a tensor [{}]", fmt::join(tensor.sizes().vec(), ", ")) : "no tensor";
   }
   return "a " + value.tagKind();
 }

@@ -3,7 +3,6 @@
 // gloo with filled options, the registered factories, checking wrappers, process groups around them.
 #include "distributed/backends.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 
 #include "base/fence.h"
 #include "base/fork_lock.h"
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "distributed/flight_recorder.h"
 #include "distributed/nccl_backend.h"
@@ -68,13 +68,12 @@ void BackendRegistration::remove() noexcept {
 
 BackendRegistration register_backend(const std::string& name, BackendFactory factory) {
   if (name.empty() || name == "auto" || name == "gloo" || name == "nccl") {
-    throw ConfigError(fmt::format("register_backend: '{}' is no name for a backend of your own.", name));
+    throw ConfigError(formatted("register_backend: '{}' is no name for a backend of your own.", name));
   }
-  if (!factory) throw ConfigError(fmt::format("register_backend: the factory of '{}' is empty.", name));
+  if (!factory) throw ConfigError(formatted("register_backend: the factory of '{}' is empty.", name));
   const std::lock_guard lock(registry().mutex);
   if (!registry().factories.emplace(name, std::move(factory)).second) {
-    throw ConfigError(
-        fmt::format("register_backend: '{}' is registered already; remove that registration first.", name));
+    throw ConfigError(formatted("register_backend: '{}' is registered already; remove that registration first.", name));
   }
   return BackendRegistration(name);
 }
@@ -127,12 +126,12 @@ c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& kind, const Ba
   if (kind == "gloo") return make_gloo(request, with_labels);
   if (kind == "nccl") return make_nccl_backend(request, with_labels);
   const auto factory = factory_of(kind);
-  if (!factory) throw ConfigError(fmt::format("the registration of the backend '{}' is gone.", kind));
+  if (!factory) throw ConfigError(formatted("the registration of the backend '{}' is gone.", kind));
   auto backend = (*factory)(request);  // no lock held: foreign code
-  if (!backend) throw ConfigError(fmt::format("the factory of the backend '{}' returned null.", kind));
+  if (!backend) throw ConfigError(formatted("the factory of the backend '{}' returned null.", kind));
   if (backend->getRank() != request.rank || backend->getSize() != request.size) {
-    throw ConfigError(fmt::format("the factory of the backend '{}' made rank {} of {}, where {} of {} was asked for.",
-                                  kind, backend->getRank(), backend->getSize(), request.rank, request.size));
+    throw ConfigError(formatted("the factory of the backend '{}' made rank {} of {}, where {} of {} was asked for.",
+                                kind, backend->getRank(), backend->getSize(), request.rank, request.size));
   }
   return backend;
 }
@@ -158,8 +157,8 @@ std::string resolve_backend(const std::string& kind) {
   if (kind == "auto") return why_no_nccl().empty() ? "nccl" : "gloo";
   const std::vector<std::string> known = known_backends();
   if (std::find(known.begin(), known.end(), kind) == known.end()) {
-    throw ConfigError(fmt::format("the backend '{}' is not known; there are: {}. register_backend() adds others.", kind,
-                                  fmt::join(known, ", ")));
+    throw ConfigError(formatted("the backend '{}' is not known; there are: {}. register_backend() adds others.", kind,
+                                fmt::join(known, ", ")));
   }
   return kind;
 }

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // The two barriers: the backend's, and the one whose members meet in the store and know who is absent.
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "distributed/collectives.h"
 #include "distributed/failure_notes.h"
 
@@ -26,7 +26,7 @@ constexpr milliseconds kPoll{5};
 constexpr milliseconds kSlowestPoll{50};
 
 std::string arrival_key(std::uint64_t barrier, int rank_in_group) {
-  return fmt::format("barrier/{}/{}", barrier, rank_in_group);
+  return formatted("barrier/{}/{}", barrier, rank_in_group);
 }
 
 // gloo's words: "[Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 1000 ms".
@@ -89,8 +89,8 @@ void meet_in_store(CollectiveCall& call) {
   if (awaited.empty()) return;
   const std::vector<int> absent = global_ranks(half, awaited);
   call.fail(CommErrorKind::peer_missing,
-            fmt::format("{} of {} ranks came; rank{} {} did not", half.size() - static_cast<int>(absent.size()),
-                        half.size(), absent.size() == 1 ? "" : "s", fmt::join(absent, ", ")),
+            formatted("{} of {} ranks came; rank{} {} did not", half.size() - static_cast<int>(absent.size()),
+                      half.size(), absent.size() == 1 ? "" : "s", fmt::join(absent, ", ")),
             "look at where those ranks are: they hang, died, or take another path through the program", absent);
 }
 

@@ -5,7 +5,6 @@
 
 #include <c10/util/Exception.h>
 #include <cxxabi.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/formatted.h"
 #include "distributed/failure_notes.h"
 
 namespace dbg::distributed {
@@ -47,11 +47,11 @@ CollectiveCall::CollectiveCall(GroupHalf& half, std::string_view operation, cons
       abort_(options.abort) {
   if (timeout_ <= milliseconds::zero()) {
     throw ConfigError(
-        fmt::format("{}: {} with a timeout of {} ms; it must be positive", half_.label, operation_, timeout_.count()));
+        formatted("{}: {} with a timeout of {} ms; it must be positive", half_.label, operation_, timeout_.count()));
   }
   // Before anything else touches the group: a forked child has its locks and none of its threads.
   if (const pid_t own = ::getpid(); own != half_.owner_pid) {
-    fail(CommErrorKind::forked, fmt::format("process {} is a child of {}, which made the group", own, half_.owner_pid),
+    fail(CommErrorKind::forked, formatted("process {} is a child of {}, which made the group", own, half_.owner_pid),
          "make groups after the fork, or start workers by exec");
   }
   if (const auto cause = half_.broken.cause()) fail(CommErrorKind::broken, *cause, kAdviceBroken);
@@ -128,7 +128,7 @@ void CollectiveCall::wait(c10d::Work& work) {
     throw_if_aborted();
     throw_if_others_failed();
     if (longest <= kShortestTimeout) {
-      break_group(CommErrorKind::timeout, fmt::format("not done within {:.3f} s", seconds(timeout_)));
+      break_group(CommErrorKind::timeout, formatted("not done within {:.3f} s", seconds(timeout_)));
     }
   }
 }
@@ -139,7 +139,7 @@ void CollectiveCall::wait_for_completion(c10d::Work& work) {
   auto next_look = kSlice;
   while (!work.isCompleted()) {
     if (elapsed() >= timeout_) {
-      break_group(CommErrorKind::timeout, fmt::format("not done within {:.3f} s", seconds(timeout_)));
+      break_group(CommErrorKind::timeout, formatted("not done within {:.3f} s", seconds(timeout_)));
     }
     throw_if_aborted();
     if (elapsed() >= next_look) {
@@ -156,7 +156,7 @@ void CollectiveCall::throw_if_aborted() {
   if (abort_ == nullptr) return;
   // The peer's half of the message is under way, so the connection is of no more use.
   if (const auto cause = abort_->cause()) {
-    break_group(CommErrorKind::broken, fmt::format("aborted: {}", *cause), kAdviceBroken);
+    break_group(CommErrorKind::broken, formatted("aborted: {}", *cause), kAdviceBroken);
   }
 }
 
@@ -189,20 +189,20 @@ void CollectiveCall::fail(CommErrorKind kind, std::string cause, std::string adv
 void CollectiveCall::break_group(CommErrorKind kind, std::string cause, std::string advice, std::vector<int> peers) {
   if (peers.empty() && peer_ >= 0) peers = global_ranks(half_, {peer_});
   // First, so that other threads of this rank stop using it.
-  const auto words = [&] { return fmt::format("broken since {} failed: {}: {}", operation_, to_text(kind), cause); };
+  const auto words = [&] { return formatted("broken since {} failed: {}: {}", operation_, to_text(kind), cause); };
   const bool is_first = half_.broken.set(words());
   leave_failure_note(half_, {kind, operation_, sequence_, cause});
   if (const auto notes = collect_failure_notes(half_, kNotesLimit)) {
     if (peers.empty()) peers = global_ranks(half_, notes->silent);
     if (!notes->silent.empty()) {
-      cause += fmt::format("; no word from rank{} {}", notes->silent.size() == 1 ? "" : "s",
-                           fmt::join(global_ranks(half_, notes->silent), ", "));
+      cause += formatted("; no word from rank{} {}", notes->silent.size() == 1 ? "" : "s",
+                         fmt::join(global_ranks(half_, notes->silent), ", "));
     }
     for (int rank = 0; rank < half_.size(); ++rank) {
       const auto& note = notes->by_rank[static_cast<std::size_t>(rank)];
       if (!note) continue;
-      cause += fmt::format("; rank {} says: {} in {}", half_.ranks[static_cast<std::size_t>(rank)], to_text(note->kind),
-                           note->operation);
+      cause += formatted("; rank {} says: {} in {}", half_.ranks[static_cast<std::size_t>(rank)], to_text(note->kind),
+                         note->operation);
       // A connection that a timed-out member closed says "lost" to those behind it.
       if (kind == CommErrorKind::peer_lost && note->kind == CommErrorKind::timeout) kind = CommErrorKind::timeout;
     }
@@ -210,8 +210,8 @@ void CollectiveCall::break_group(CommErrorKind kind, std::string cause, std::str
   if (is_first) half_.broken.refine(words());
   if (advice.empty()) {
     advice = peers.empty() ? "look for the rank that hangs or died first"
-                           : fmt::format("look at rank{} {}: it hangs, died, or takes another path through the program",
-                                         peers.size() == 1 ? "" : "s", fmt::join(peers, ", "));
+                           : formatted("look at rank{} {}: it hangs, died, or takes another path through the program",
+                                       peers.size() == 1 ? "" : "s", fmt::join(peers, ", "));
   }
   fail(kind, std::move(cause), std::move(advice), std::move(peers));
 }
@@ -225,7 +225,7 @@ std::vector<int> global_ranks(const GroupHalf& half, const std::vector<int>& ran
 
 void require_member(const GroupHalf& half, std::string_view operation, std::string_view role, int rank_in_group) {
   if (rank_in_group >= 0 && rank_in_group < half.size()) return;
-  throw ConfigError(fmt::format(
+  throw ConfigError(formatted(
       "{}: {} with {} {}; it is a rank within the group, 0 to {} (global ranks [{}] stand there in this order)",
       half.label, operation, role, rank_in_group, half.size() - 1, fmt::join(half.ranks, ", ")));
 }

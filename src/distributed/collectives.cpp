@@ -4,12 +4,12 @@
 #include "distributed/collectives.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <string_view>
 #include <utility>
 
 #include "base/dtype.h"
+#include "base/formatted.h"
 #include "distributed/wire_tensor.h"
 
 namespace dbg::distributed {
@@ -35,7 +35,7 @@ c10d::ReduceOp backend_op(ReduceOp op) {
     case ReduceOp::bit_xor:
       return c10d::ReduceOp::BXOR;
   }
-  throw ConfigError(fmt::format("there is no reduction number {}", static_cast<int>(op)));
+  throw ConfigError(formatted("there is no reduction number {}", static_cast<int>(op)));
 }
 
 // `dim` counted from the front.
@@ -44,13 +44,13 @@ std::int64_t require_dim(const GroupHalf& half, std::string_view operation, cons
   const std::int64_t dims = tensor.dim();
   if (dims == 0) {
     throw ConfigError(
-        fmt::format("{}: {} along a dimension of a tensor that has none; use the form without dim, or "
-                    "give it one by reshape({{1}})",
-                    half.label, operation));
+        formatted("{}: {} along a dimension of a tensor that has none; use the form without dim, or "
+                  "give it one by reshape({{1}})",
+                  half.label, operation));
   }
   if (dim < -dims || dim >= dims) {
-    throw ConfigError(fmt::format("{}: {} along dimension {} of a tensor with {}: {} to {} are there", half.label,
-                                  operation, dim, dims, -dims, dims - 1));
+    throw ConfigError(formatted("{}: {} along dimension {} of a tensor with {}: {} to {} are there", half.label,
+                                operation, dim, dims, -dims, dims - 1));
   }
   return dim < 0 ? dim + dims : dim;
 }
@@ -63,8 +63,7 @@ WireReduction require_reduction(CollectiveCall& call, std::string_view operation
                                 ReduceOp op) {
   WireReduction reduction = wire_reduction(call.half(), operation, dense, op);
   if (!reduction.wire.defined()) {
-    call.fail(CommErrorKind::unsupported,
-              fmt::format("backends do not reduce {}", base::dtype_name(dense.scalar_type())),
+    call.fail(CommErrorKind::unsupported, formatted("backends do not reduce {}", base::dtype_name(dense.scalar_type())),
               "convert the tensor to a dtype with arithmetic first (int32, float32)");
   }
   return reduction;
@@ -166,8 +165,8 @@ at::Tensor reduce_scatter(GroupHalf& half, const at::Tensor& tensor, ReduceOp op
   const WireTensor carried(half, "reduce_scatter", tensor);
   const std::int64_t along = require_dim(half, "reduce_scatter", tensor, dim);
   if (tensor.size(along) % half.size() != 0) {
-    throw ConfigError(fmt::format("{}: reduce_scatter of {} elements along dimension {} among {} ranks; it must divide",
-                                  half.label, tensor.size(along), dim, half.size()));
+    throw ConfigError(formatted("{}: reduce_scatter of {} elements along dimension {} among {} ranks; it must divide",
+                                half.label, tensor.size(along), dim, half.size()));
   }
   const at::Tensor front = carried.dense().movedim(along, 0).contiguous();
   // Reduced in place on gloo, so never in the caller's memory.

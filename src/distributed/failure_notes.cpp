@@ -3,14 +3,13 @@
 // Writes, reads and waits for the notes. A store that is down is no second failure.
 #include "distributed/failure_notes.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <string_view>
 #include <thread>
 
 #include "base/fence.h"
+#include "base/formatted.h"
 
 namespace dbg::distributed {
 namespace {
@@ -20,7 +19,7 @@ constexpr std::chrono::milliseconds kPoll{20};
 constexpr std::size_t kLongestCause = 500;
 
 std::string key_of(int rank_in_group) {
-  return fmt::format("failed/{}", rank_in_group);
+  return formatted("failed/{}", rank_in_group);
 }
 
 std::optional<CommErrorKind> kind_from(std::string_view text) {
@@ -33,8 +32,8 @@ std::optional<CommErrorKind> kind_from(std::string_view text) {
 }  // namespace
 
 std::string FailureNote::to_text() const {
-  return fmt::format("{}\n{}\n{}\n{}", dbg::to_text(kind), operation, sequence,
-                     std::string_view(cause).substr(0, kLongestCause));
+  return formatted("{}\n{}\n{}\n{}", dbg::to_text(kind), operation, sequence,
+                   std::string_view(cause).substr(0, kLongestCause));
 }
 
 std::optional<FailureNote> FailureNote::parse(const std::string& text) {

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Takes over groups and backends that somebody else made.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "base/log.h"
 #include "dbg/error.h"
 #include "distributed/backends.h"
@@ -57,8 +57,8 @@ std::shared_ptr<OwnedHalf> adopt_half(const GroupCoordinator::Impl& impl, const 
                                       const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   const int size = static_cast<int>(impl.ranks.size());
   if (group->getSize() != size || group->getRank() != impl.rank_in_group) {
-    throw ConfigError(fmt::format("adopt '{}': the {} group is rank {} of {}, where rank {} of {} is expected.",
-                                  impl.name, half, group->getRank(), group->getSize(), impl.rank_in_group, size));
+    throw ConfigError(formatted("adopt '{}': the {} group is rank {} of {}, where rank {} of {} is expected.",
+                                impl.name, half, group->getRank(), group->getSize(), impl.rank_in_group, size));
   }
   auto owned = std::make_shared<OwnedHalf>();
   owned->half = half;
@@ -66,7 +66,7 @@ std::shared_ptr<OwnedHalf> adopt_half(const GroupCoordinator::Impl& impl, const 
   owned->group = group;
   owned->state.backend = backend_for(*group, half);
   if (!owned->state.backend) {
-    throw ConfigError(fmt::format("adopt '{}': the {} group has no backend for it.", impl.name, half));
+    throw ConfigError(formatted("adopt '{}': the {} group has no backend for it.", impl.name, half));
   }
   owned->kind = owned->state.backend->getBackendName();
   owned->state.label = distributed::label_of(impl.name, half);
@@ -78,7 +78,7 @@ std::shared_ptr<OwnedHalf> adopt_half(const GroupCoordinator::Impl& impl, const 
   std::optional<std::string> fresh_name;
   if (owned->state.name.empty()) {
     fresh_name = distributed::ranks_text(impl.ranks);
-    fresh_name = fmt::format("{}@{}.adopted", owned->state.label, *fresh_name);
+    fresh_name = formatted("{}@{}.adopted", owned->state.label, *fresh_name);
     owned->state.name = *fresh_name;
   }
   distributed::label_group(*group, fresh_name, owned->state.label);
@@ -119,8 +119,8 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::adopt(const c10::intrusive_p
     std::iota(impl->ranks.begin(), impl->ranks.end(), 0);
   }
   if (impl->ranks.size() != static_cast<std::size_t>(device->getSize())) {
-    throw ConfigError(fmt::format("adopt '{}': {} ranks are given for a group of {}.", impl->name, impl->ranks.size(),
-                                  device->getSize()));
+    throw ConfigError(formatted("adopt '{}': {} ranks are given for a group of {}.", impl->name, impl->ranks.size(),
+                                device->getSize()));
   }
   if (world != nullptr) {
     impl->world = *world;
@@ -135,9 +135,9 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::adopt(const c10::intrusive_p
     impl->cpu = impl->device;
   } else {
     throw ConfigError(
-        fmt::format("adopt '{}': there is no cpu group, the device group has no backend for the cpu, and no "
-                    "world is given to make one from: pass either.",
-                    impl->name));
+        formatted("adopt '{}': there is no cpu group, the device group has no backend for the cpu, and no "
+                  "world is given to make one from: pass either.",
+                  impl->name));
   }
   return std::shared_ptr<GroupCoordinator>(new GroupCoordinator(std::move(impl)));
 }
@@ -158,7 +158,7 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::adopt_registered(const std::
                                                                      const AdoptOptions& options, const World* world) {
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   if (const auto cause = base::run_fenced([&] { group = c10d::resolve_process_group(registered_name); })) {
-    throw ConfigError(fmt::format("adopt: no process group is registered as '{}': {}", registered_name, *cause));
+    throw ConfigError(formatted("adopt: no process group is registered as '{}': {}", registered_name, *cause));
   }
   return adopt(group, {}, options, world);
 }

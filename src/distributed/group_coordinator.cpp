@@ -3,7 +3,6 @@
 // What a group says of itself, and how it ends.
 #include "dbg/group_coordinator.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "base/log.h"
 #include "distributed/group_impl.h"
 #include "distributed/labels.h"
@@ -60,7 +60,7 @@ void wait_for_others(OwnedHalf& half, std::chrono::milliseconds bound) {
 namespace distributed {
 
 std::string register_group(const std::string& name, int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
-  for (const std::string& candidate : {name, fmt::format("{}/rank{}", name, rank)}) {
+  for (const std::string& candidate : {name, formatted("{}/rank{}", name, rank)}) {
     if (!base::run_fenced([&] { c10d::register_process_group(candidate, group); })) return candidate;
   }
   base::log(LogLevel::warning, kPart, "{} is in torch's registry already: torch.distributed finds the earlier one",
@@ -222,13 +222,13 @@ std::string GroupCoordinator::describe() const {
   std::string state = is_closed() ? "closed" : "ready";
   if (!is_closed()) {
     for (const auto& half : {impl_->device, impl_->cpu}) {
-      if (const auto cause = half->state.broken.cause()) state = fmt::format("broken ({}: {})", half->half, *cause);
+      if (const auto cause = half->state.broken.cause()) state = formatted("broken ({}: {})", half->half, *cause);
     }
   }
-  return fmt::format("group {} ranks [{}], this is rank {} ({} of {}), device {}{} {}, cpu {}{} {}, timeout {} ms, {}",
-                     names, fmt::join(impl_->ranks, ", "), rank(), rank_in_group(), world_size(), impl_->device->kind,
-                     impl_->device->is_adopted ? " (adopted)" : "", impl_->device->state.name, impl_->cpu->kind,
-                     impl_->cpu->is_adopted ? " (adopted)" : "", impl_->cpu->state.name, impl_->timeout.count(), state);
+  return formatted("group {} ranks [{}], this is rank {} ({} of {}), device {}{} {}, cpu {}{} {}, timeout {} ms, {}",
+                   names, fmt::join(impl_->ranks, ", "), rank(), rank_in_group(), world_size(), impl_->device->kind,
+                   impl_->device->is_adopted ? " (adopted)" : "", impl_->device->state.name, impl_->cpu->kind,
+                   impl_->cpu->is_adopted ? " (adopted)" : "", impl_->cpu->state.name, impl_->timeout.count(), state);
 }
 
 }  // namespace dbg

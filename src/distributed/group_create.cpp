@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Makes a group: checks the lists, meets the members, then builds both halves under names that only this group has.
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
 
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "distributed/backends.h"
 #include "distributed/group_builder.h"
@@ -26,19 +26,19 @@ namespace {
 // The list that this rank is in, or nullopt. All are checked: every rank then finds the same fault.
 std::optional<std::vector<int>> own_ranks(const World& world, const std::vector<std::vector<int>>& group_ranks,
                                           const std::string& name) {
-  if (group_ranks.empty()) throw ConfigError(fmt::format("group '{}': there is no list of ranks.", name));
+  if (group_ranks.empty()) throw ConfigError(formatted("group '{}': there is no list of ranks.", name));
   std::set<int> seen;
   std::optional<std::vector<int>> own;
   for (const std::vector<int>& ranks : group_ranks) {
-    if (ranks.empty()) throw ConfigError(fmt::format("group '{}': one of its lists of ranks is empty.", name));
+    if (ranks.empty()) throw ConfigError(formatted("group '{}': one of its lists of ranks is empty.", name));
     for (const int rank : ranks) {
       if (rank < 0 || rank >= world.world_size()) {
-        throw ConfigError(fmt::format("group '{}': rank {} in [{}] is not one of the world's, which are 0 to {}.", name,
-                                      rank, fmt::join(ranks, ", "), world.world_size() - 1));
+        throw ConfigError(formatted("group '{}': rank {} in [{}] is not one of the world's, which are 0 to {}.", name,
+                                    rank, fmt::join(ranks, ", "), world.world_size() - 1));
       }
       if (!seen.insert(rank).second) {
         throw ConfigError(
-            fmt::format("group '{}': rank {} is listed twice; each rank is in one list at most, once.", name, rank));
+            formatted("group '{}': rank {} is listed twice; each rank is in one list at most, once.", name, rank));
       }
       if (rank == world.rank()) own = ranks;
     }
@@ -64,7 +64,7 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::create(const World& world,
 
   const std::string device_kind = distributed::resolve_backend(options.device_backend);
   const std::string cpu_kind = distributed::resolve_backend(options.cpu_backend);
-  if (cpu_kind == "nccl") throw ConfigError(fmt::format("group '{}': nccl can't be the cpu backend.", impl->name));
+  if (cpu_kind == "nccl") throw ConfigError(formatted("group '{}': nccl can't be the cpu backend.", impl->name));
 
   distributed::HandshakeRequest request;
   request.name = impl->name;
@@ -97,8 +97,8 @@ namespace distributed {
 std::chrono::milliseconds timeout_or(std::chrono::milliseconds asked, std::chrono::milliseconds otherwise,
                                      const std::string& group_name) {
   if (asked < std::chrono::milliseconds::zero()) {
-    throw ConfigError(fmt::format("group '{}': the timeout is {} ms; it is above 0, or 0 for the world's.", group_name,
-                                  asked.count()));
+    throw ConfigError(
+        formatted("group '{}': the timeout is {} ms; it is above 0, or 0 for the world's.", group_name, asked.count()));
   }
   return asked == std::chrono::milliseconds::zero() ? otherwise : asked;
 }
@@ -156,7 +156,7 @@ std::shared_ptr<OwnedHalf> build_half(const BuildPlan& plan, const std::string& 
     throw;
   } catch (...) {
     CommFailure failure;
-    failure.cause = fmt::format("the {} backend could not be made: {}", kind, base::describe_current_exception());
+    failure.cause = formatted("the {} backend could not be made: {}", kind, base::describe_current_exception());
     keys->delete_written_keys();
     failure.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
     // The members had answered: one that is silent now was lost meanwhile.

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // A group's collectives: which half carries what.
-#include <fmt/format.h>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "distributed/collectives.h"
 #include "distributed/group_calls.h"
@@ -50,7 +50,7 @@ void GroupCoordinator::monitored_barrier(const OperationOptions& options) {
 namespace distributed {
 
 GroupHalf& open_half(const GroupCoordinator::Impl& impl, const std::shared_ptr<OwnedHalf>& half) {
-  if (impl.is_closed.load()) throw LogicError(fmt::format("group '{}' was closed; make it anew.", impl.name));
+  if (impl.is_closed.load()) throw LogicError(formatted("group '{}' was closed; make it anew.", impl.name));
   return half->state;
 }
 

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Meets Python ranks in one gloo group. The keys are torch.distributed's (distributed_c10d.py, 2.7 to 2.15).
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "distributed/backends.h"
 #include "distributed/group_builder.h"
@@ -29,9 +29,9 @@ PythonNames names_of(const PythonGroup& group) {
   if (group.kind == PythonGroup::Kind::world) return {"0", "default_pg/0//cpu/"};
   if (group.name.empty()) throw ConfigError("join_python: a subgroup or custom group has a name; it is empty.");
   if (group.kind == PythonGroup::Kind::subgroup) {
-    return {group.name, fmt::format("default_pg/0//{}//cpu/", group.name)};
+    return {group.name, formatted("default_pg/0//{}//cpu/", group.name)};
   }
-  return {group.name, fmt::format("{0}/{0}//cpu/", group.name)};
+  return {group.name, formatted("{0}/{0}//cpu/", group.name)};
 }
 
 }  // namespace
@@ -44,8 +44,8 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   impl->name = options.group_name.empty() ? distributed::sanitised_group_name(group.name)
                                           : distributed::checked_group_name(options.group_name);
   if (options.device_backend != "auto" && options.device_backend != "gloo") {
-    throw ConfigError(fmt::format("join_python '{}': the device backend is '{}'; Python is met over gloo.", impl->name,
-                                  options.device_backend));
+    throw ConfigError(formatted("join_python '{}': the device backend is '{}'; Python is met over gloo.", impl->name,
+                                options.device_backend));
   }
   impl->ranks = group.ranks;
   if (impl->ranks.empty()) {
@@ -105,8 +105,8 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
     failure.ranks = impl->ranks;
     failure.rank = impl->global_rank();
     failure.operation = "join_python";
-    failure.advice = fmt::format("See whether the Python ranks make the group too: the keys looked at begin with '{}'",
-                                 names.key_prefix);
+    failure.advice = formatted("See whether the Python ranks make the group too: the keys looked at begin with '{}'",
+                               names.key_prefix);
     throw CommError(std::move(failure));
   }
   impl->cpu = half;

@@ -3,7 +3,6 @@
 // JSON in and out; nonces; the process's own facts.
 #include "distributed/handshake_record.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
@@ -13,6 +12,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+
+#include "base/formatted.h"
 
 namespace dbg::distributed {
 namespace {
@@ -42,7 +43,7 @@ CommErrorKind kind_from(const json& value) {
 
 std::string fresh_nonce() {
   std::random_device device;
-  return fmt::format("{:08x}{:08x}{:08x}", device(), device(), device());
+  return formatted("{:08x}{:08x}{:08x}", device(), device(), device());
 }
 
 std::string own_machine() {
@@ -103,7 +104,7 @@ HandshakeRecord HandshakeRecord::of_this_process() {
 }
 
 std::string HandshakeRecord::who() const {
-  return fmt::format("rank {} (pid {} on {})", rank, pid, host);
+  return formatted("rank {} (pid {} on {})", rank, pid, host);
 }
 
 std::optional<bool> HandshakeRecord::is_alive() const {
@@ -113,20 +114,20 @@ std::optional<bool> HandshakeRecord::is_alive() const {
 
 std::optional<std::string> difference_of(const HandshakeRecord& a, const HandshakeRecord& b) {
   if (a.ranks != b.ranks) {
-    return fmt::format("{} has ranks [{}], {} has ranks [{}]", a.who(), fmt::join(a.ranks, ", "), b.who(),
-                       fmt::join(b.ranks, ", "));
+    return formatted("{} has ranks [{}], {} has ranks [{}]", a.who(), fmt::join(a.ranks, ", "), b.who(),
+                     fmt::join(b.ranks, ", "));
   }
   for (const auto& [what, value] : a.settings) {
     const auto theirs = b.settings.find(what);
     if (theirs == b.settings.end() || theirs->second != value) {
-      return fmt::format("{} has {} {}, {} has {}", a.who(), what, value, b.who(),
-                         theirs == b.settings.end() ? "none" : theirs->second);
+      return formatted("{} has {} {}, {} has {}", a.who(), what, value, b.who(),
+                       theirs == b.settings.end() ? "none" : theirs->second);
     }
   }
-  if (a.settings.size() != b.settings.size()) return fmt::format("{} and {} have unlike settings", a.who(), b.who());
+  if (a.settings.size() != b.settings.size()) return formatted("{} and {} have unlike settings", a.who(), b.who());
   if (a.machine != b.machine && (a.binds_to_loopback || b.binds_to_loopback)) {
-    return fmt::format("{} and {} are on two machines, and gloo binds to loopback on {}", a.who(), b.who(),
-                       (a.binds_to_loopback ? a : b).host);
+    return formatted("{} and {} are on two machines, and gloo binds to loopback on {}", a.who(), b.who(),
+                     (a.binds_to_loopback ? a : b).host);
   }
   return std::nullopt;
 }

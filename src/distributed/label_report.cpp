@@ -3,12 +3,11 @@
 // Reads each channel of a group's label back.
 #include "dbg/label_report.h"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "distributed/backends.h"
 #include "distributed/flight_recorder.h"
 #include "distributed/group_impl.h"
@@ -51,10 +50,10 @@ class Reading {
       return;
     }
     if (kind != "gloo") return;
-    add("Flight Recorder entries", fmt::format("[{}, {}]", backend.getGroupUid(), backend.getGroupDesc()),
+    add("Flight Recorder entries", formatted("[{}, {}]", backend.getGroupUid(), backend.getGroupDesc()),
         "what an entry holds from the next collective on");
     const auto config = distributed::recorded_group_config(backend.getGroupUid());
-    add("Flight Recorder pg_config", config ? fmt::format("[{}, {}]", config->name, config->description) : "",
+    add("Flight Recorder pg_config", config ? formatted("[{}, {}]", config->name, config->description) : "",
         config ? (config->description.empty()
                       ? "this torch leaves the description empty on gloo; the name begins with the label"
                       : "")
@@ -70,9 +69,9 @@ class Reading {
 std::string LabelReport::text() const {
   std::string all;
   for (const LabelChannel& one : channels) {
-    all += fmt::format("{}{}: {} = {}{}{}", all.empty() ? "" : "\n", one.half, one.channel,
-                       one.shows.empty() ? "(nothing)" : one.shows, one.carries_label ? "" : " [no label]",
-                       one.note.empty() ? "" : fmt::format(" ({})", one.note));
+    all += formatted("{}{}: {} = {}{}{}", all.empty() ? "" : "\n", one.half, one.channel,
+                     one.shows.empty() ? "(nothing)" : one.shows, one.carries_label ? "" : " [no label]",
+                     one.note.empty() ? "" : formatted(" ({})", one.note));
   }
   return all;
 }

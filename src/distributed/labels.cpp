@@ -3,10 +3,9 @@
 // Checks and builds labels and names.
 #include "distributed/labels.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg::distributed {
@@ -29,16 +28,16 @@ std::string checked_group_name(std::string_view name) {
   const auto bad = std::find_if_not(name.begin(), name.end(), may_stand_in_a_label);
   if (bad != name.end()) {
     throw ConfigError(
-        fmt::format("the group name '{}' has {} at byte {}; letters, digits and _ - . : may stand there, since "
-                    "it becomes part of store keys and of what monitoring tools print.",
-                    sanitised_group_name(name),
-                    *bad > ' ' && *bad < 127 ? fmt::format("a '{}'", *bad)
-                                             : fmt::format("the byte {:#04x}", static_cast<unsigned char>(*bad)),
-                    bad - name.begin()));
+        formatted("the group name '{}' has {} at byte {}; letters, digits and _ - . : may stand there, since "
+                  "it becomes part of store keys and of what monitoring tools print.",
+                  sanitised_group_name(name),
+                  *bad > ' ' && *bad < 127 ? formatted("a '{}'", *bad)
+                                           : formatted("the byte {:#04x}", static_cast<unsigned char>(*bad)),
+                  bad - name.begin()));
   }
   if (name.size() > kMostNameBytes) {
-    throw ConfigError(fmt::format("the group name '{}...' has {} bytes; at most {} fit into a label.",
-                                  name.substr(0, 32), name.size(), kMostNameBytes));
+    throw ConfigError(formatted("the group name '{}...' has {} bytes; at most {} fit into a label.", name.substr(0, 32),
+                                name.size(), kMostNameBytes));
   }
   return std::string(name);
 }
@@ -53,7 +52,7 @@ std::string sanitised_group_name(std::string_view name) {
 }
 
 std::string label_of(std::string_view group_name, std::string_view half) {
-  return fmt::format("{}:{}", group_name, half);
+  return formatted("{}:{}", group_name, half);
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {
@@ -64,10 +63,10 @@ std::string ranks_text(const std::vector<int>& ranks) {
     if (!text.empty()) text += '_';
     // Two in a row stay two: `0_1` reads as well as `0-1`.
     if (last > i + 1) {
-      text += fmt::format("{}-{}", ranks[i], ranks[last]);
+      text += formatted("{}-{}", ranks[i], ranks[last]);
       i = last + 1;
     } else {
-      text += fmt::format("{}", ranks[i]);
+      text += formatted("{}", ranks[i]);
       ++i;
     }
   }
@@ -75,11 +74,11 @@ std::string ranks_text(const std::vector<int>& ranks) {
   // FNV-1a: equal on every member, whatever its standard library.
   std::uint64_t hash = 14695981039346656037ULL;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return fmt::format("{}ranks-{:016x}", ranks.size(), hash);
+  return formatted("{}ranks-{:016x}", ranks.size(), hash);
 }
 
 std::string unique_group_name(std::string_view label, const std::vector<int>& ranks, std::int64_t generation) {
-  return fmt::format("{}@{}.g{}", label, ranks_text(ranks), generation);
+  return formatted("{}@{}.g{}", label, ranks_text(ranks), generation);
 }
 
 }  // namespace dbg::distributed

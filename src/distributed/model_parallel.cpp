@@ -3,7 +3,6 @@
 // Makes a coordinator for each name of the layout, or finds the one whose ranks are the same.
 #include "dbg/model_parallel.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg {
@@ -37,8 +37,8 @@ std::shared_ptr<ModelParallel> ModelParallel::create(const World& world, const P
                                                      const GroupOptions& options) {
   if (!options.group_name.empty()) {
     throw ConfigError(
-        fmt::format("ModelParallel::create with group_name '{}'; each group gets its own name: leave it empty",
-                    options.group_name));
+        formatted("ModelParallel::create with group_name '{}'; each group gets its own name: leave it empty",
+                  options.group_name));
   }
   auto impl = std::make_unique<Impl>();
   impl->layout = make_layout(world.world_size(), sizes);
@@ -81,7 +81,7 @@ std::shared_ptr<GroupCoordinator> ModelParallel::group(std::string_view name) co
     if (known == name) return coordinator;
     names.push_back(known);
   }
-  throw ConfigError(fmt::format("there is no group '{}' in this layout; there are {}", name, fmt::join(names, ", ")));
+  throw ConfigError(formatted("there is no group '{}' in this layout; there are {}", name, fmt::join(names, ", ")));
 }
 
 bool ModelParallel::has_group(std::string_view name) const noexcept {

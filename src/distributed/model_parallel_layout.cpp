@@ -3,13 +3,12 @@
 // Groups as lines through a grid of ranks.
 #include "dbg/model_parallel_layout.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <utility>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg {
@@ -52,7 +51,7 @@ void require_positive(const ParallelSizes& sizes) {
                                                         {"ep", sizes.ep},
                                                         {"moe_dp", sizes.moe_dp}}};
   for (const auto& [name, size] : all) {
-    if (size < 1) throw ConfigError(fmt::format("model parallel size {} is {}; it must be at least 1", name, size));
+    if (size < 1) throw ConfigError(formatted("model parallel size {} is {}; it must be at least 1", name, size));
   }
 }
 
@@ -60,8 +59,8 @@ void require_positive(const ParallelSizes& sizes) {
 int divide_tp(int tp, const char* first_name, int first, const char* second_name, int second, const char* rest_name) {
   const std::int64_t ways = static_cast<std::int64_t>(first) * second;
   if (ways > tp || tp % ways != 0) {
-    throw ConfigError(fmt::format("tp {} is not divisible by {} {} x {} {} = {}, so there is no {}", tp, first_name,
-                                  first, second_name, second, ways, rest_name));
+    throw ConfigError(formatted("tp {} is not divisible by {} {} x {} {} = {}, so there is no {}", tp, first_name,
+                                first, second_name, second, ways, rest_name));
   }
   return static_cast<int>(tp / ways);
 }
@@ -72,7 +71,7 @@ ModelParallelLayout ModelParallelLayout::make(int world_size, const ParallelSize
   require_positive(sizes);
   const bool is_divided = sizes.attn_dp > 1 || sizes.cp > 1 || sizes.ep > 1 || sizes.moe_dp > 1;
   if (is_divided && (sizes.dp > 1 || sizes.experts_over_dp)) {
-    throw ConfigError(fmt::format(
+    throw ConfigError(formatted(
         "dp {} and experts_over_dp {} are vLLM's, attn_dp {}, cp {}, ep {} and moe_dp {} SGLang's, which divides tp: "
         "set those of one only",
         sizes.dp, sizes.experts_over_dp, sizes.attn_dp, sizes.cp, sizes.ep, sizes.moe_dp));
@@ -80,8 +79,8 @@ ModelParallelLayout ModelParallelLayout::make(int world_size, const ParallelSize
   // Three numbers of 31 bits.
   const auto ranks = static_cast<__int128>(sizes.dp) * sizes.pp * sizes.tp;
   if (ranks != world_size) {
-    throw ConfigError(fmt::format("dp {} x pp {} x tp {} = {} ranks, and the world has {}", sizes.dp, sizes.pp,
-                                  sizes.tp, ranks, world_size));
+    throw ConfigError(formatted("dp {} x pp {} x tp {} = {} ranks, and the world has {}", sizes.dp, sizes.pp, sizes.tp,
+                                ranks, world_size));
   }
 
   ModelParallelLayout layout;
@@ -116,7 +115,7 @@ const ParallelGroup* ModelParallelLayout::find(std::string_view name) const noex
 
 ParallelState ModelParallelLayout::state_of(int rank) const {
   if (rank < 0 || rank >= world_size_) {
-    throw ConfigError(fmt::format("rank {} in a layout of {} ranks", rank, world_size_));
+    throw ConfigError(formatted("rank {} in a layout of {} ranks", rank, world_size_));
   }
   ParallelState state;
   for (const ParallelGroup& group : groups_) {

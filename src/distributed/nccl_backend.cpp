@@ -4,8 +4,8 @@
 #include "distributed/nccl_backend.h"
 
 #include <ATen/Context.h>
-#include <fmt/format.h>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "distributed/nccl_options.h"
 #include "distributed/nccl_support.h"
@@ -15,12 +15,12 @@ namespace dbg::distributed {
 std::string why_no_nccl() {
   // Asks torch, which counts as none a GPU that its driver can't use.
   if (at::hasCUDA()) return {};
-  return fmt::format("no GPU is visible to this process ({})", nccl_version_text());
+  return formatted("no GPU is visible to this process ({})", nccl_version_text());
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request, bool with_labels) {
   if (const std::string why = why_no_nccl(); !why.empty()) {
-    throw ConfigError(fmt::format("the backend nccl was asked for, and {}: take gloo, or run where a GPU is.", why));
+    throw ConfigError(formatted("the backend nccl was asked for, and {}: take gloo, or run where a GPU is.", why));
   }
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank, request.size,
                                                      make_nccl_options(request, with_labels));

@@ -3,14 +3,15 @@
 // NCCL's side of nccl_support.h, compiled when the build found NCCL.
 #include "distributed/nccl_support.h"
 
-#include <fmt/format.h>
 #include <nccl.h>
+
+#include "base/formatted.h"
 
 namespace dbg::distributed {
 namespace {
 
 std::string version_text(int code) {
-  return fmt::format("{}.{}.{}", code / 10000, code % 10000 / 100, code % 100);
+  return formatted("{}.{}.{}", code / 10000, code % 10000 / 100, code % 100);
 }
 
 }  // namespace
@@ -24,8 +25,8 @@ std::string nccl_version_text() {
   int loaded = 0;
   const std::string built = version_text(NCCL_VERSION_CODE);
   if (ncclGetVersion(&loaded) != ncclSuccess)
-    return fmt::format("NCCL that does not tell its version (built against {})", built);
-  return fmt::format("NCCL {} (built against {})", version_text(loaded), built);
+    return formatted("NCCL that does not tell its version (built against {})", built);
+  return formatted("NCCL {} (built against {})", version_text(loaded), built);
 }
 
 }  // namespace dbg::distributed

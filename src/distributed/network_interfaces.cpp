@@ -3,7 +3,6 @@
 // Asks getifaddrs and getaddrinfo.
 #include "distributed/network_interfaces.h"
 
-#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <limits.h>
 #include <net/if.h>
@@ -19,6 +18,7 @@
 #include <tuple>
 
 #include "base/errno_text.h"
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg::distributed {
@@ -55,7 +55,7 @@ std::vector<std::string> addresses_of(const std::string& host) {
 std::string list_of_interfaces() {
   std::string text;
   for (const InterfaceAddress& one : interface_addresses()) {
-    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", one.name, one.address);
+    text += formatted("{}{} ({})", text.empty() ? "" : ", ", one.name, one.address);
   }
   return text.empty() ? "none" : text;
 }
@@ -71,7 +71,7 @@ std::string host_name() {
 std::vector<InterfaceAddress> interface_addresses() {
   ifaddrs* found = nullptr;
   if (::getifaddrs(&found) != 0) {
-    throw ConfigError(fmt::format("the network interfaces can't be listed: {}", base::errno_text(errno)));
+    throw ConfigError(formatted("the network interfaces can't be listed: {}", base::errno_text(errno)));
   }
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owned(found, &::freeifaddrs);
   std::vector<InterfaceAddress> all;
@@ -106,9 +106,9 @@ void check_interfaces(std::string_view list) {
   for (const std::string& name : names) {
     if (std::none_of(all.begin(), all.end(), [&](const InterfaceAddress& one) { return one.name == name; })) {
       throw ConfigError(
-          fmt::format("World: there is no network interface '{}' (option interface, or "
-                      "GLOO_SOCKET_IFNAME='{}'); this machine has: {}.",
-                      name, list, list_of_interfaces()));
+          formatted("World: there is no network interface '{}' (option interface, or "
+                    "GLOO_SOCKET_IFNAME='{}'); this machine has: {}.",
+                    name, list, list_of_interfaces()));
     }
   }
 }
@@ -140,13 +140,13 @@ bool is_this_machine(const std::string& host) {
 void check_interface_reaches(std::string_view list, const std::string& store_host) {
   if (is_this_machine(store_host) || !binds_to_loopback(list)) return;
   const std::string why = interface_names(list).empty()
-                              ? fmt::format("this machine's name, '{}', stands for a loopback address", host_name())
-                              : fmt::format("the interface is '{}'", list);
+                              ? formatted("this machine's name, '{}', stands for a loopback address", host_name())
+                              : formatted("the interface is '{}'", list);
   throw ConfigError(
-      fmt::format("World: gloo would bind to loopback ({}) while the store is on another machine ({}): no "
-                  "other machine could connect. Set the option interface, or GLOO_SOCKET_IFNAME, to one of: "
-                  "{}.",
-                  why, store_host, list_of_interfaces()));
+      formatted("World: gloo would bind to loopback ({}) while the store is on another machine ({}): no "
+                "other machine could connect. Set the option interface, or GLOO_SOCKET_IFNAME, to one of: "
+                "{}.",
+                why, store_host, list_of_interfaces()));
 }
 
 }  // namespace dbg::distributed

@@ -5,7 +5,6 @@
 
 #include <ATen/ATen.h>
 #include <cxxabi.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "codec/archive.h"
 #include "codec/archive_reader.h"
 #include "distributed/p2p.h"
@@ -75,7 +75,7 @@ void emit_tensor_with_bytes(codec::PickleWriter& out, const at::Tensor& tensor) 
 c10::IValue decode_object(CollectiveCall& call, const at::Tensor& bytes, int source_in_group, std::int64_t max_bytes) {
   const std::vector<int> source = global_ranks(call.half(), {source_in_group});
   if (bytes.numel() == 0) {
-    call.fail(CommErrorKind::unsupported, fmt::format("rank {} could not pickle its object", source.front()),
+    call.fail(CommErrorKind::unsupported, formatted("rank {} could not pickle its object", source.front()),
               "see that rank's own error", source);
   }
   codec::ReadLimits limits;
@@ -89,12 +89,12 @@ c10::IValue decode_object(CollectiveCall& call, const at::Tensor& bytes, int sou
   });
   if (refusal) {
     call.fail(CommErrorKind::unsupported,
-              fmt::format("the object of rank {} can't be read: {}", source.front(), *refusal), kAdviceTypes, source);
+              formatted("the object of rank {} can't be read: {}", source.front(), *refusal), kAdviceTypes, source);
   }
   if (!refusals.empty()) {
     call.fail(CommErrorKind::unsupported,
-              fmt::format("the object of rank {} holds {} at value{}", source.front(), refusals.front().reason,
-                          refusals.front().path),
+              formatted("the object of rank {} holds {} at value{}", source.front(), refusals.front().reason,
+                        refusals.front().path),
               kAdviceTypes, source);
   }
   return value;
@@ -105,7 +105,7 @@ void require_length(CollectiveCall& call, std::int64_t length, int source_in_gro
   const std::vector<int> source = global_ranks(call.half(), {source_in_group});
   call.break_group(
       CommErrorKind::handshake_mismatch,
-      fmt::format("rank {} announces an object of {} bytes; 0 to {} are accepted", source.front(), length, max_bytes),
+      formatted("rank {} announces an object of {} bytes; 0 to {} are accepted", source.front(), length, max_bytes),
       "see whether all ranks make the same calls in the same order; raise max_bytes if objects are so large", source);
 }
 

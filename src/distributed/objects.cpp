@@ -4,12 +4,12 @@
 #include "distributed/objects.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "base/formatted.h"
 #include "distributed/object_bytes.h"
 #include "distributed/p2p.h"
 
@@ -44,7 +44,7 @@ std::int64_t require_lengths(CollectiveCall& call, const std::vector<std::int64_
   if (longest > 4 * (max_bytes / members)) {
     call.break_group(
         CommErrorKind::handshake_mismatch,
-        fmt::format("{} objects padded to {} bytes are above the limit of 4 x {}", members, longest, max_bytes),
+        formatted("{} objects padded to {} bytes are above the limit of 4 x {}", members, longest, max_bytes),
         "raise max_bytes on all ranks if objects are so large");
   }
   return longest;
@@ -69,7 +69,7 @@ std::vector<c10::IValue> decode_all(CollectiveCall& call, const at::Tensor& bloc
 
 void require_limit(const GroupHalf& half, std::int64_t max_bytes) {
   if (max_bytes > 0) return;
-  throw ConfigError(fmt::format("{}: objects with max_bytes {}; it must be positive", half.label, max_bytes));
+  throw ConfigError(formatted("{}: objects with max_bytes {}; it must be positive", half.label, max_bytes));
 }
 
 }  // namespace

@@ -4,12 +4,12 @@
 #include "distributed/p2p.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "base/formatted.h"
 #include "distributed/wire_tensor.h"
 
 namespace dbg::distributed {
@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 void require_tag(const GroupHalf& half, std::string_view operation, int tag) {
   if (tag >= 0) return;
-  throw ConfigError(fmt::format("{}: {} with tag {}; tags begin at 0", half.label, operation, tag));
+  throw ConfigError(formatted("{}: {} with tag {}; tags begin at 0", half.label, operation, tag));
 }
 
 CallShape shape_of_message(const at::Tensor& wire, int peer, bool is_send) {
@@ -32,7 +32,7 @@ void require_other_member(const GroupHalf& half, std::string_view operation, std
   require_member(half, operation, role, peer_in_group);
   if (peer_in_group != half.rank_in_group) return;
   throw ConfigError(
-      fmt::format("{}: {} with {} {}, which is this rank itself", half.label, operation, role, peer_in_group));
+      formatted("{}: {} with {} {}, which is this rank itself", half.label, operation, role, peer_in_group));
 }
 
 void send_within(CollectiveCall& call, const at::Tensor& tensor, int dst_in_group, int tag) {

@@ -3,7 +3,6 @@
 // The handshake's two sides: the leader gathers, checks and gives the word; members answer.
 #include "distributed/rendezvous.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "dbg/version.h"
 #include "distributed/handshake_record.h"
@@ -24,7 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 std::string record_key(int rank) {
-  return fmt::format("r{}", rank);
+  return formatted("r{}", rank);
 }
 std::string mail_key(const std::string& nonce) {
   return "m/" + nonce;
@@ -49,8 +49,8 @@ class Handshake {
       : request_(request),
         began_(Clock::now()),
         deadline_(began_ + request.timeout),
-        store_(c10::make_intrusive<TrackedStore>(store, fmt::format("{}/hs/{}", prefix, request.name))),
-        labels_(c10::make_intrusive<TrackedStore>(store, fmt::format("{}/at/{}", prefix, ranks_text(request.ranks)))),
+        store_(c10::make_intrusive<TrackedStore>(store, formatted("{}/hs/{}", prefix, request.name))),
+        labels_(c10::make_intrusive<TrackedStore>(store, formatted("{}/at/{}", prefix, ranks_text(request.ranks)))),
         generations_(c10::make_intrusive<TrackedStore>(store, prefix + "/gen")),
         own_(HandshakeRecord::of_this_process()) {
     own_.rank = request.ranks.at(static_cast<std::size_t>(request.rank_in_group));
@@ -73,14 +73,14 @@ class Handshake {
         take_back();
       }
     });
-    if (cause) verdict = Verdict{CommErrorKind::store_down, {}, fmt::format("the store failed: {}", *cause)};
+    if (cause) verdict = Verdict{CommErrorKind::store_down, {}, formatted("the store failed: {}", *cause)};
     if (!verdict) {
       result.keys = store_;
       return result;
     }
     CommFailure failure;
     failure.kind = verdict->kind;
-    failure.group = fmt::format("{}@{}", request_.name, ranks_text(request_.ranks));
+    failure.group = formatted("{}@{}", request_.name, ranks_text(request_.ranks));
     failure.label = request_.name;
     failure.ranks = request_.ranks;
     failure.rank = own_.rank;
@@ -116,8 +116,8 @@ class Handshake {
   Verdict rival(const HandshakeRecord& other) const {
     return {CommErrorKind::handshake_mismatch,
             {own_.rank},
-            fmt::format("two processes claim to be rank {}: pid {} on {}, and pid {} on {}", own_.rank, own_.pid,
-                        own_.host, other.pid, other.host)};
+            formatted("two processes claim to be rank {}: pid {} on {}, and pid {} on {}", own_.rank, own_.pid,
+                      own_.host, other.pid, other.host)};
   }
 
   // Leaves the own record. Another live process's under the same rank is a rival; what a dead one left is written over.
@@ -193,7 +193,7 @@ class Handshake {
         }
       }
       if (answered.size() == request_.ranks.size()) {
-        const std::string counter = fmt::format("{}@{}", request_.name, ranks_text(request_.ranks));
+        const std::string counter = formatted("{}@{}", request_.name, ranks_text(request_.ranks));
         result.generation = generations_->add(counter, 1) - 1;
         store_->put(go_key(own_.nonce), std::to_string(result.generation));
         return std::nullopt;
@@ -252,10 +252,10 @@ class Handshake {
       }
       never.push_back(rank);
       if (record && record->gone_kind == CommErrorKind::handshake_mismatch) of_another_opinion = record;
-      if (record) notes += fmt::format("; {} was here and gave up: {}", record->who(), record->gone);
+      if (record) notes += formatted("; {} was here and gave up: {}", record->who(), record->gone);
       const auto label = labels_->peek(record_key(rank));
       if (label && *label != request_.name) {
-        other_labels += fmt::format("; rank {} makes a group '{}' of the same ranks", rank, *label);
+        other_labels += formatted("; rank {} makes a group '{}' of the same ranks", rank, *label);
       }
     }
     const double seconds = static_cast<double>(request_.timeout.count()) / 1000.0;
@@ -265,21 +265,21 @@ class Handshake {
     }
     if (!other_labels.empty()) {
       return {CommErrorKind::handshake_mismatch, never,
-              fmt::format("rank {} makes the group '{}'{}", own_.rank, request_.name, other_labels)};
+              formatted("rank {} makes the group '{}'{}", own_.rank, request_.name, other_labels)};
     }
     if (!never.empty()) {
       return {CommErrorKind::peer_missing, never,
-              fmt::format("within {:.1f} s {} did not come: {} of {} members are here{}", seconds, ranks_words(never),
-                          request_.ranks.size() - never.size(), request_.ranks.size(), notes)};
+              formatted("within {:.1f} s {} did not come: {} of {} members are here{}", seconds, ranks_words(never),
+                        request_.ranks.size() - never.size(), request_.ranks.size(), notes)};
     }
     // Without the leader's word nobody answers; it is the one that is silent.
     if (!heard_from_leader) silent = {request_.ranks.front()};
     return {CommErrorKind::peer_lost, silent,
-            fmt::format("within {:.1f} s {} came, but did not answer", seconds, ranks_words(silent))};
+            formatted("within {:.1f} s {} came, but did not answer", seconds, ranks_words(silent))};
   }
 
   static std::string ranks_words(const std::vector<int>& ranks) {
-    return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+    return formatted("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
   }
 
   // Tells all that are known, and leaves a record that says so: a late one shall not take this for a living member.

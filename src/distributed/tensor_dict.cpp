@@ -4,12 +4,12 @@
 #include "distributed/tensor_dict.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <limits>
 #include <set>
 #include <string_view>
 
+#include "base/formatted.h"
 #include "codec/pickle_graph.h"
 #include "codec/tensor_bytes.h"
 #include "distributed/object_bytes.h"
@@ -26,8 +26,8 @@ constexpr const char* kMetadataClass = "TensorMetadata";
 void write_metadata(codec::PickleWriter& out, std::string_view key, const at::Tensor& tensor) {
   const auto dtype = codec::dtype_name(tensor.scalar_type());
   if (!dtype || tensor.layout() != c10::kStrided) {
-    throw ConfigError(fmt::format("'{}' is a tensor of {} and layout {}; a tensor dict carries dense ones", key,
-                                  c10::toString(tensor.scalar_type()), static_cast<int>(tensor.layout())));
+    throw ConfigError(formatted("'{}' is a tensor of {} and layout {}; a tensor dict carries dense ones", key,
+                                c10::toString(tensor.scalar_type()), static_cast<int>(tensor.layout())));
   }
   out.global("sglang.srt.distributed.parallel_state", kMetadataClass);
   out.text(c10::DeviceTypeName(tensor.device().type(), /*lower_case=*/true));
@@ -48,7 +48,7 @@ EncodedObject encode_metadata(const TensorDict& dict) {
     out.empty_list();
     out.mark();
     for (const auto& [key, value] : dict) {
-      if (!keys.insert(key).second) throw ConfigError(fmt::format("a tensor dict with two values named '{}'", key));
+      if (!keys.insert(key).second) throw ConfigError(formatted("a tensor dict with two values named '{}'", key));
       out.text(key);
       if (value.isTensor() && value.toTensor().defined()) {
         write_metadata(out, key, value.toTensor());
@@ -108,7 +108,7 @@ class DictReader {
   // The tensors' bytes are on their way, and nobody will take them: the group is of no more use.
   [[noreturn]] void refuse(std::string cause) {
     const std::vector<int> source = global_ranks(call_.half(), {source_});
-    call_.break_group(CommErrorKind::handshake_mismatch, fmt::format("rank {} announces {}", source.front(), cause),
+    call_.break_group(CommErrorKind::handshake_mismatch, formatted("rank {} announces {}", source.front(), cause),
                       "see whether all ranks make the same calls in the same order", source);
   }
 
@@ -117,9 +117,9 @@ class DictReader {
     const std::vector<std::int64_t> sizes = fields[2].toIntVector();
     std::int64_t bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
     for (const std::int64_t size : sizes) {
-      if (size < 0) refuse(fmt::format("a tensor with a dimension of {}", size));
+      if (size < 0) refuse(formatted("a tensor with a dimension of {}", size));
       if (size > 0 && bytes > options_.max_tensor_bytes / size) {
-        refuse(fmt::format("a tensor above the limit of {} bytes", options_.max_tensor_bytes));
+        refuse(formatted("a tensor above the limit of {} bytes", options_.max_tensor_bytes));
       }
       bytes *= size;
     }

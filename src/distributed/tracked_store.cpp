@@ -4,12 +4,13 @@
 #include "distributed/tracked_store.h"
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string_view>
 #include <thread>
+
+#include "base/formatted.h"
 
 namespace dbg::distributed {
 namespace {
@@ -108,7 +109,7 @@ void TrackedStore::wait(const std::vector<std::string>& keys, const std::chrono:
   while (!inner_->check(all)) {
     if (!pause.wait(deadline)) {
       C10_THROW_ERROR(DistStoreError,
-                      fmt::format("wait timeout after {}ms, keys: {}", timeout.count(), fmt::join(all, ", ")));
+                      formatted("wait timeout after {}ms, keys: {}", timeout.count(), fmt::join(all, ", ")));
     }
   }
 }

@@ -5,11 +5,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
-#include <fmt/format.h>
 
 #include <utility>
 
 #include "base/dtype.h"
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg::distributed {
@@ -40,7 +40,7 @@ bool is_dense(const at::Tensor& tensor) {
 }
 
 [[noreturn]] void refuse(const GroupHalf& half, std::string_view operation, std::string_view what) {
-  throw ConfigError(fmt::format("{}: {} of {}", half.label, operation, what));
+  throw ConfigError(formatted("{}: {} of {}", half.label, operation, what));
 }
 
 const char* op_name(ReduceOp op) noexcept {
@@ -83,7 +83,7 @@ WireTensor::WireTensor(const GroupHalf& half, std::string_view operation, const 
   if (tensor.is_meta()) refuse(half, operation, "a tensor on the meta device, which has no values");
   const std::string backend = half.backend->getBackendName();
   if (backend == "nccl" && !tensor.is_cuda()) {
-    refuse(half, operation, fmt::format("a tensor on {}; this half carries cuda tensors", tensor.device().str()));
+    refuse(half, operation, formatted("a tensor on {}; this half carries cuda tensors", tensor.device().str()));
   }
   dense_ = tensor.detach();
   if (backend == "gloo" && !tensor.is_cpu()) dense_ = dense_.to(at::kCPU);
@@ -109,7 +109,7 @@ WireReduction wire_reduction(const GroupHalf& half, std::string_view operation, 
   const ScalarType dtype = dense.scalar_type();
   const base::NumberKind kind = base::number_kind(dtype);
   const auto refuse_op = [&](std::string_view allowed) {
-    refuse(half, operation, fmt::format("{} with {}, which takes {}", base::dtype_name(dtype), op_name(op), allowed));
+    refuse(half, operation, formatted("{} with {}, which takes {}", base::dtype_name(dtype), op_name(op), allowed));
   };
   if (is_bitwise(op) && kind != base::NumberKind::integer && kind != base::NumberKind::boolean) {
     refuse_op("integers and bool");

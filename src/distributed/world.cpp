@@ -3,12 +3,11 @@
 // Checks what a World is given and hands it out again.
 #include "dbg/world.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "distributed/network_interfaces.h"
 #include "distributed/world_state.h"
@@ -20,27 +19,27 @@ using distributed::NamedStore;
 namespace {
 
 void check_ranks(int rank, int world_size, const WorldOptions& options) {
-  if (world_size < 1) throw ConfigError(fmt::format("World: world_size is {}; it is at least 1.", world_size));
+  if (world_size < 1) throw ConfigError(formatted("World: world_size is {}; it is at least 1.", world_size));
   if (rank < 0 || rank >= world_size) {
     throw ConfigError(
-        fmt::format("World: rank is {} of {} ranks; it is from 0 to {}.", rank, world_size, world_size - 1));
+        formatted("World: rank is {} of {} ranks; it is from 0 to {}.", rank, world_size, world_size - 1));
   }
   if (options.local_rank < 0 || options.local_rank >= world_size) {
     throw ConfigError(
-        fmt::format("World: local_rank is {} on rank {} of {}; it is the rank's number among those of its "
-                    "machine, from 0.",
-                    options.local_rank, rank, world_size));
+        formatted("World: local_rank is {} on rank {} of {}; it is the rank's number among those of its "
+                  "machine, from 0.",
+                  options.local_rank, rank, world_size));
   }
-  if (options.node_id < 0) throw ConfigError(fmt::format("World: node_id is {}; it is at least 0.", options.node_id));
+  if (options.node_id < 0) throw ConfigError(formatted("World: node_id is {}; it is at least 0.", options.node_id));
 }
 
 void check_options(const WorldOptions& options) {
   if (options.timeout <= std::chrono::milliseconds::zero()) {
-    throw ConfigError(fmt::format("World: timeout is {} ms; it is above 0.", options.timeout.count()));
+    throw ConfigError(formatted("World: timeout is {} ms; it is above 0.", options.timeout.count()));
   }
   const std::string_view prefix = options.key_prefix;
   if (prefix.empty() || prefix.front() == '/' || prefix.back() == '/') {
-    throw ConfigError(fmt::format("World: key_prefix is '{}'; it is not empty and has no slash at its ends.", prefix));
+    throw ConfigError(formatted("World: key_prefix is '{}'; it is not empty and has no slash at its ends.", prefix));
   }
 }
 
@@ -74,9 +73,9 @@ World World::over_tcp(const TcpStoreAddress& address, int rank, int world_size, 
   if (address.host.empty()) throw ConfigError("World: the store's host is empty; name one that every rank can reach.");
   if (address.port == 0 && !address.is_server) {
     throw ConfigError(
-        fmt::format("World: the store's port is 0 on rank {}, which does not serve it; only the server may "
-                    "take any free port, and tells the others which (store_port()).",
-                    rank));
+        formatted("World: the store's port is 0 on rank {}, which does not serve it; only the server may "
+                  "take any free port, and tells the others which (store_port()).",
+                  rank));
   }
   distributed::check_interface_reaches(state.options.interface, address.host);
   NamedStore opened = distributed::open_tcp_store(address, world_size, options.timeout);
@@ -96,7 +95,7 @@ World World::over_file(const std::string& path, int rank, int world_size, const 
 }
 
 std::vector<World> World::for_threads(int world_size, const WorldOptions& options) {
-  if (world_size < 1) throw ConfigError(fmt::format("World: world_size is {}; it is at least 1.", world_size));
+  if (world_size < 1) throw ConfigError(formatted("World: world_size is {}; it is at least 1.", world_size));
   const NamedStore opened = distributed::open_memory_store();
   std::vector<World> worlds;
   for (int rank = 0; rank < world_size; ++rank) {
@@ -150,9 +149,9 @@ std::uint16_t World::store_port() const noexcept {
 
 std::string World::describe() const {
   const std::string where =
-      store_port() != 0 ? fmt::format("{} {}:{}", state_->kind, store_host(), store_port()) : state_->kind;
-  return fmt::format("rank {} of {} (local rank {}, node {}) over {}", rank(), world_size(), local_rank(), node_id(),
-                     where);
+      store_port() != 0 ? formatted("{} {}:{}", state_->kind, store_host(), store_port()) : state_->kind;
+  return formatted("rank {} of {} (local rank {}, node {}) over {}", rank(), world_size(), local_rank(), node_id(),
+                   where);
 }
 
 }  // namespace dbg

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // A World from what torchrun, or a person, put into the environment.
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <charconv>
@@ -9,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "dbg/world.h"
 
@@ -26,8 +26,7 @@ int number(const char* name, const std::string& text, int lowest, int highest) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end || value < lowest || value > highest) {
-    throw ConfigError(
-        fmt::format("World: {} is '{}'; it is a whole number from {} to {}.", name, text, lowest, highest));
+    throw ConfigError(formatted("World: {} is '{}'; it is a whole number from {} to {}.", name, text, lowest, highest));
   }
   return value;
 }
@@ -57,9 +56,9 @@ World World::from_env(std::chrono::milliseconds timeout) {
   }
   if (!missing.empty()) {
     throw ConfigError(
-        fmt::format("World: {} set and {} missing; torchrun sets all of them. Set the missing, or unset "
-                    "the others for a world of one rank.",
-                    fmt::join(there, ", "), fmt::join(missing, ", ")));
+        formatted("World: {} set and {} missing; torchrun sets all of them. Set the missing, or unset "
+                  "the others for a world of one rank.",
+                  fmt::join(there, ", "), fmt::join(missing, ", ")));
   }
   const int world_size = number("WORLD_SIZE", *variable("WORLD_SIZE"), 1, kMostRanks);
   const int rank = number("RANK", *variable("RANK"), 0, world_size - 1);
@@ -73,7 +72,7 @@ World World::from_env(std::chrono::milliseconds timeout) {
   address.is_server = rank == 0 && !agent_serves;
   if (agent_serves) {
     const std::string restarts = variable("TORCHELASTIC_RESTART_COUNT").value_or("0");
-    options.key_prefix += fmt::format("/attempt_{}", number("TORCHELASTIC_RESTART_COUNT", restarts, 0, kMostRanks));
+    options.key_prefix += formatted("/attempt_{}", number("TORCHELASTIC_RESTART_COUNT", restarts, 0, kMostRanks));
   }
   return over_tcp(address, rank, world_size, options);
 }

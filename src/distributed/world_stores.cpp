@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens the stores a World can be made over, with errors that say where, as whom and after how long.
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -22,6 +21,7 @@
 
 #include "base/errno_text.h"
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "distributed/world_state.h"
 
@@ -101,8 +101,8 @@ NamedStore open_tcp_store(const TcpStoreAddress& address, int world_size, std::c
   if (!cause) cause = base::run_fenced([&] { store = c10::make_intrusive<c10d::TCPStore>(address.host, options); });
   if (cause) {
     throw_store_down(
-        fmt::format("{} the TCPStore at {}:{}", address.is_server ? "serving (as its server)" : "joining (as a client)",
-                    address.host, address.port),
+        formatted("{} the TCPStore at {}:{}", address.is_server ? "serving (as its server)" : "joining (as a client)",
+                  address.host, address.port),
         began, *cause,
         address.is_server ? "Is the port taken, or the host not this machine's?"
                           : "Does the rank that serves it (MASTER_ADDR, MASTER_PORT) run, and is it reachable?");

@@ -3,7 +3,6 @@
 // Temporary names, publishing, and telling whose files are left over.
 #include "dump/atomic_file.h"
 
-#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include <system_error>
 
 #include "base/errno_text.h"
+#include "base/formatted.h"
 #include "base/no_cancellation.h"
 #include "dbg/error.h"
 
@@ -38,7 +38,7 @@ std::string contents_of(const std::string& path) {
 
 // When a process started, in clock ticks since boot; 0 when it can't be told.
 std::uint64_t start_of(pid_t process) {
-  const std::string text = contents_of(fmt::format("/proc/{}/stat", process));
+  const std::string text = contents_of(formatted("/proc/{}/stat", process));
   // The second field is the program's name in parentheses, which may hold anything; the start is the 22nd.
   std::size_t position = text.rfind(')');
   for (int field = 2; field < 22 && position != std::string::npos; ++field) position = text.find(' ', position + 1);
@@ -222,7 +222,7 @@ void AtomicFile::close_descriptor() noexcept {
 bool AtomicFile::publish(std::string_view name) {
   if (temporary_.empty()) throw LogicError("this file was published already");
   close_descriptor();
-  if (error_ != 0) fail(fmt::format("'{}' could not be written", name), error_);
+  if (error_ != 0) fail(formatted("'{}' could not be written", name), error_);
   std::string path;
   path.reserve(folder_.size() + 1 + name.size());
   path = folder_;
@@ -243,12 +243,12 @@ bool AtomicFile::publish(std::string_view name) {
     }
   }
   if (result == -EEXIST) return false;
-  fail(fmt::format("'{}' could not be given its name", name), -result);
+  fail(formatted("'{}' could not be given its name", name), -result);
 }
 
 void AtomicFile::fail(std::string_view what, int error) const {
-  throw IoError(fmt::format("folder '{}': {} ({} bytes so far): {}{}", folder_, what, size_bytes_,
-                            base::errno_text(error), advice_for(error)),
+  throw IoError(formatted("folder '{}': {} ({} bytes so far): {}{}", folder_, what, size_bytes_,
+                          base::errno_text(error), advice_for(error)),
                 error);
 }
 

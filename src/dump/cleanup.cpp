@@ -3,7 +3,6 @@
 // Removes old records by name and age.
 #include "dump/cleanup.h"
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/formatted.h"
 #include "base/no_cancellation.h"
 #include "dbg/error.h"
 #include "dump/atomic_file.h"
@@ -37,7 +37,7 @@ void clean_up_folder(const fs::path& folder, std::int64_t claimed_ns, CleanupRep
   std::error_code error;
   fs::directory_iterator entries(folder, error);
   if (error) {
-    report.kept.push_back(fmt::format("{}: can't be listed ({})", shown, error.message()));
+    report.kept.push_back(formatted("{}: can't be listed ({})", shown, error.message()));
     return;
   }
   for (const fs::directory_iterator end; entries != end; entries.increment(error)) {
@@ -45,7 +45,7 @@ void clean_up_folder(const fs::path& folder, std::int64_t claimed_ns, CleanupRep
     const bool is_ours = parse_record_name(name).has_value() || dumping::is_temporary_name(name);
     std::error_code ignored;  // what can't be looked at counts as foreign
     if (!is_ours || !entries->is_regular_file(ignored) || entries->is_symlink(ignored)) {
-      report.kept.push_back(fmt::format("{}: holds '{}', which is no record", shown, name));
+      report.kept.push_back(formatted("{}: holds '{}', which is no record", shown, name));
       return;
     }
     if (modified_ns(entries->path()) < claimed_ns) {
@@ -55,14 +55,14 @@ void clean_up_folder(const fs::path& folder, std::int64_t claimed_ns, CleanupRep
     }
   }
   if (error) {
-    report.kept.push_back(fmt::format("{}: can't be listed to its end ({})", shown, error.message()));
+    report.kept.push_back(formatted("{}: can't be listed to its end ({})", shown, error.message()));
     return;
   }
   for (const fs::path& record : old_records) {
     if (fs::remove(record, error)) ++report.records_removed;
     if (error) {
       report.kept.push_back(
-          fmt::format("{}: '{}' can't be removed ({})", shown, record.filename().string(), error.message()));
+          formatted("{}: '{}' can't be removed ({})", shown, record.filename().string(), error.message()));
       return;
     }
   }
@@ -78,7 +78,7 @@ CleanupReport clean_up_previous(const std::string& dir, const std::string& exp_n
   std::error_code error;
   fs::directory_iterator entries(dir, error);
   if (error == std::errc::no_such_file_or_directory) return report;
-  if (error) throw IoError(fmt::format("can't list '{}': {}", dir, error.message()), error.value());
+  if (error) throw IoError(formatted("can't list '{}': {}", dir, error.message()), error.value());
   std::vector<fs::path> folders;
   for (const auto& entry : entries) {
     const std::string name = entry.path().filename().string();

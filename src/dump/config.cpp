@@ -3,7 +3,6 @@
 // Where a DumperConfig comes from (environment, key=value texts), and the checks on the whole of it.
 #include "dbg/config.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/formatted.h"
 #include "base/log.h"
 #include "dbg/error.h"
 #include "dump/config_knobs.h"
@@ -45,13 +45,13 @@ std::string shown_name(const KnobRow& row, bool by_variable) {
 }
 
 std::string wrong_type(const KnobRow& row, std::string_view text, bool by_variable) {
-  return fmt::format("{}: expected {}, got {}; accepted: {}", shown_name(row, by_variable), dumping::type_name(row),
-                     in_quotes(text), dumping::accepted_values(row));
+  return formatted("{}: expected {}, got {}; accepted: {}", shown_name(row, by_variable), dumping::type_name(row),
+                   in_quotes(text), dumping::accepted_values(row));
 }
 
 [[noreturn]] void throw_faults(const std::vector<std::string>& faults, std::string_view where) {
   if (faults.size() == 1) throw ConfigError(faults.front());
-  std::string text = fmt::format("{} settings {} are not usable:", faults.size(), where);
+  std::string text = formatted("{} settings {} are not usable:", faults.size(), where);
   for (const std::string& fault : faults) text += "\n- " + fault;
   throw ConfigError(text);
 }
@@ -71,8 +71,8 @@ void append_grafter_faults(const DumperConfig& config, bool by_variable, const N
   };
   const auto need = [&](bool there, std::string_view knob, std::string_view value, std::string_view what) {
     if (there || contains(skipped, knob)) return;
-    faults.push_back(fmt::format("{}: must be {} when {} is on, got {}", name(knob), what, name("grafter_enable"),
-                                 in_quotes(value)));
+    faults.push_back(
+        formatted("{}: must be {} when {} is on, got {}", name(knob), what, name("grafter_enable"), in_quotes(value)));
   };
   need(!config.grafter_role.empty(), "grafter_role", config.grafter_role, "baseline or target");
   need(!is_blank(config.grafter_master_address), "grafter_master_address", config.grafter_master_address,
@@ -86,8 +86,8 @@ void append_grafter_faults(const DumperConfig& config, bool by_variable, const N
   need(!is_blank(config.grafter_group_name), "grafter_group_name", config.grafter_group_name, "a name");
   const auto given = [](const std::optional<std::string>& filter) { return filter && !is_blank(*filter); };
   if (!given(config.grafter_b2t_filter) && !given(config.grafter_t2b_filter)) {
-    faults.push_back(fmt::format("{} is on, but neither {} nor {} is set: nothing would ever be grafted; set one",
-                                 name("grafter_enable"), name("grafter_b2t_filter"), name("grafter_t2b_filter")));
+    faults.push_back(formatted("{} is on, but neither {} nor {} is set: nothing would ever be grafted; set one",
+                               name("grafter_enable"), name("grafter_b2t_filter"), name("grafter_t2b_filter")));
   }
 }
 
@@ -101,10 +101,10 @@ void append_faults(const DumperConfig& config, bool by_variable, const Names& sk
     const std::string value = in_quotes(dumping::value_text(row, config));
     if (row.rule == dumping::KnobRule::filter) {
       // The fault brings the expression and a caret below it; nothing may follow on its last line.
-      faults.push_back(fmt::format("{}={} (accepted: {}): {}", shown, value, dumping::accepted_values(row), fault));
+      faults.push_back(formatted("{}={} (accepted: {}): {}", shown, value, dumping::accepted_values(row), fault));
     } else {
       faults.push_back(
-          fmt::format("{}: got {}, which {}; accepted: {}", shown, value, fault, dumping::accepted_values(row)));
+          formatted("{}: got {}, which {}; accepted: {}", shown, value, fault, dumping::accepted_values(row)));
     }
   }
   append_grafter_faults(config, by_variable, skipped, faults);
@@ -118,7 +118,7 @@ std::string valid_keys() {
   std::vector<std::string_view> names;
   for (const KnobRow& row : dumping::knob_rows()) names.push_back(row.name);
   std::sort(names.begin(), names.end());
-  return fmt::format("{}", fmt::join(names, ", "));
+  return formatted("{}", fmt::join(names, ", "));
 }
 
 void warn_of_unknown_variables() {
@@ -138,8 +138,8 @@ void warn_of_unknown_variables() {
       continue;
     }
     const std::string_view nearest = dumping::nearest_knob(knob);
-    unknown.push_back(
-        nearest.empty() ? variable : fmt::format("{} (did you mean {}?)", variable, dumping::variable_name(nearest)));
+    unknown.push_back(nearest.empty() ? variable
+                                      : formatted("{} (did you mean {}?)", variable, dumping::variable_name(nearest)));
   }
   if (unknown.empty()) return;
   base::log(LogLevel::warning, "Dumper", "The environment has variables that are no settings of dbg: {}.",
@@ -158,7 +158,7 @@ void apply(const std::vector<std::string>& pairs, DumperConfig& config, Wanted&&
   for (const std::string& pair : pairs) {
     const std::size_t equals = pair.find('=');
     if (equals == std::string::npos) {
-      faults.push_back(fmt::format("{} has no '=': give settings as key=value", in_quotes(pair)));
+      faults.push_back(formatted("{} has no '=': give settings as key=value", in_quotes(pair)));
       continue;
     }
     const std::string_view key = std::string_view(pair).substr(0, equals);
@@ -170,8 +170,8 @@ void apply(const std::vector<std::string>& pairs, DumperConfig& config, Wanted&&
         continue;
       }
       const std::string_view nearest = dumping::nearest_knob(key);
-      faults.push_back(fmt::format("unknown key {}{}; valid keys: {}", in_quotes(key),
-                                   nearest.empty() ? "" : fmt::format(", did you mean {}?", nearest), valid_keys()));
+      faults.push_back(formatted("unknown key {}{}; valid keys: {}", in_quotes(key),
+                                 nearest.empty() ? "" : formatted(", did you mean {}?", nearest), valid_keys()));
       continue;
     }
     DumperConfig scratch;
@@ -243,7 +243,7 @@ void DumperConfig::validate() const {
 std::vector<std::string> DumperConfig::to_key_values() const {
   std::vector<std::string> pairs;
   for (const KnobRow& row : dumping::knob_rows()) {
-    pairs.push_back(fmt::format("{}={}", row.name, dumping::value_text(row, *this)));
+    pairs.push_back(formatted("{}={}", row.name, dumping::value_text(row, *this)));
   }
   return pairs;
 }
@@ -251,7 +251,7 @@ std::vector<std::string> DumperConfig::to_key_values() const {
 std::vector<std::string> DumperConfig::unavailable_parts() const {
   std::vector<std::string> parts;
   if (server_port == "reuse" || std::atoi(server_port.c_str()) > 0) {
-    parts.push_back(fmt::format("server_port={}: this version has no control server", server_port));
+    parts.push_back(formatted("server_port={}: this version has no control server", server_port));
   }
   if (non_intrusive_mode == "all") {
     parts.push_back("non_intrusive_mode=all: this version dumps only where the code calls it");

@@ -3,13 +3,12 @@
 // The rows of the knob table, and how one row's text becomes a value and back.
 #include "dump/config_knobs.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "dump/filter.h"
 
@@ -185,7 +184,7 @@ std::string path_component_fault(std::string_view text) {
   if (text.empty()) return "is empty";
   if (text == "." || text == "..") return "is not the name of a folder of its own";
   if (text.starts_with(".dbg")) return "begins with '.dbg', as dbg's own files do";
-  if (text.size() > kLongestComponent) return fmt::format("is longer than {} bytes", kLongestComponent);
+  if (text.size() > kLongestComponent) return formatted("is longer than {} bytes", kLongestComponent);
   for (const char c : text) {
     if (c == '/') return "holds a '/'";
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return "holds a control character";
@@ -223,8 +222,8 @@ std::string accepted_values(const KnobRow& row) {
     case 0:
       return "true, 1, yes, on, false, 0, no, off";
     case 1:
-      if (row.highest == std::numeric_limits<int>::max()) return fmt::format("a whole number from {}", row.lowest);
-      return fmt::format("a whole number from {} to {}", row.lowest, row.highest);
+      if (row.highest == std::numeric_limits<int>::max()) return formatted("a whole number from {}", row.lowest);
+      return formatted("a whole number from {} to {}", row.lowest, row.highest);
     default:
       return "any text";
   }

@@ -6,7 +6,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 
 #include "base/dtype.h"
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "dbg/tags.h"
 
 namespace dbg {
@@ -54,9 +54,9 @@ std::string plain_text(const c10::IValue& value) {
         line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
     return line;
   }
-  if (value.isGenericDict()) return fmt::format("{} entries", value.toGenericDict().size());
-  if (value.isTuple()) return fmt::format("{} elements", value.toTupleRef().size());
-  if (value.isList()) return fmt::format("{} elements", value.toListRef().size());
+  if (value.isGenericDict()) return formatted("{} entries", value.toGenericDict().size());
+  if (value.isTuple()) return formatted("{} elements", value.toTupleRef().size());
+  if (value.isList()) return formatted("{} elements", value.toListRef().size());
   return "";
 }
 
@@ -65,15 +65,15 @@ std::string plain_text(const c10::IValue& value) {
 std::string console_line(std::string_view kind, std::string_view path, const c10::IValue& value) noexcept {
   try {
     if (!value.isTensor()) {
-      return fmt::format("[Dumper.{}] {} type={} sample={}", kind, path, value.tagKind(), plain_text(value));
+      return formatted("[Dumper.{}] {} type={} sample={}", kind, path, value.tagKind(), plain_text(value));
     }
     const at::Tensor& tensor = value.toTensor();
-    if (!tensor.defined()) return fmt::format("[Dumper.{}] {} type=Tensor undefined", kind, path);
+    if (!tensor.defined()) return formatted("[Dumper.{}] {} type=Tensor undefined", kind, path);
     std::string sample = "?";
     (void)base::run_fenced([&] { sample = sample_of(tensor); });
-    return fmt::format("[Dumper.{}] {} type=Tensor shape=[{}] dtype={} device={} sample={}", kind, path,
-                       fmt::join(tensor.sizes(), ", "), base::dtype_name(tensor.scalar_type()), tensor.device().str(),
-                       sample);
+    return formatted("[Dumper.{}] {} type=Tensor shape=[{}] dtype={} device={} sample={}", kind, path,
+                     fmt::join(tensor.sizes(), ", "), base::dtype_name(tensor.scalar_type()), tensor.device().str(),
+                     sample);
   } catch (...) {
     return {};
   }

@@ -3,13 +3,13 @@
 // Reads the dims language.
 #include "dbg/dims.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <set>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg {
@@ -81,7 +81,7 @@ class Parser {
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
     }
     const std::string indent(static_cast<std::size_t>(column) + 1, ' ');
-    throw ConfigError(fmt::format("dims: column {}: {}\n  {}\n{}^", column, reason, shown, indent));
+    throw ConfigError(formatted("dims: column {}: {}\n  {}\n{}^", column, reason, shown, indent));
   }
 
   Dim parse_dim(std::string_view word) {
@@ -112,9 +112,9 @@ class Parser {
     }
     for (const std::string_view name : names) {
       if (!is_name(name)) {
-        fail(name, fmt::format("'{}' is no name: letters, digits and '_', not beginning with a digit", name));
+        fail(name, formatted("'{}' is no name: letters, digits and '_', not beginning with a digit", name));
       }
-      if (!names_.insert(std::string(name)).second) fail(name, fmt::format("'{}' names two dimensions", name));
+      if (!names_.insert(std::string(name)).second) fail(name, formatted("'{}' names two dimensions", name));
       dim.names.emplace_back(name);
     }
   }
@@ -125,7 +125,7 @@ class Parser {
     const std::string_view axis = text.substr(0, colon);
     require_axis(axis);
     if (!shared_axes_.insert(std::string(axis)).second) {
-      fail(axis, fmt::format("axis {} shares two dimensions, or one twice", axis));
+      fail(axis, formatted("axis {} shares two dimensions, or one twice", axis));
     }
     shard.axis = axis;
     if (colon == std::string_view::npos) return shard;
@@ -140,7 +140,7 @@ class Parser {
         if (shard.is_partial) fail(word, "'partial' is said twice");
         shard.is_partial = true;
       } else {
-        fail(word, fmt::format("'{}' is none of zigzag, natural, partial, sharded", word));
+        fail(word, formatted("'{}' is none of zigzag, natural, partial, sharded", word));
       }
     }
     return shard;
@@ -157,21 +157,21 @@ class Parser {
       return;
     }
     if (word.size() <= kReplicated.size() || word.substr(word.size() - kReplicated.size()) != kReplicated) {
-      fail(word, fmt::format("'{}' is neither 'axis:replicated' nor 'dp:=axis'", word));
+      fail(word, formatted("'{}' is neither 'axis:replicated' nor 'dp:=axis'", word));
     }
     const std::string_view axis = word.substr(0, word.size() - kReplicated.size());
     require_axis(axis);
     if (shared_axes_.count(std::string(axis)) > 0) {
-      fail(axis, fmt::format("axis {} is replicated here and shares a dimension on the left", axis));
+      fail(axis, formatted("axis {} is replicated here and shares a dimension on the left", axis));
     }
     if (std::find(replicated_axes.begin(), replicated_axes.end(), axis) != replicated_axes.end()) {
-      fail(axis, fmt::format("axis {} is said to be replicated twice", axis));
+      fail(axis, formatted("axis {} is said to be replicated twice", axis));
     }
     replicated_axes.emplace_back(axis);
   }
 
   void require_axis(std::string_view name) const {
-    if (!is_axis(name)) fail(name, fmt::format("'{}' is no axis; they are {}", name, fmt::join(kAxes, ", ")));
+    if (!is_axis(name)) fail(name, formatted("'{}' is no axis; they are {}", name, fmt::join(kAxes, ", ")));
   }
 
   std::string_view text_;

@@ -3,8 +3,6 @@
 // Records as files.
 #include "dump/dump_record.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -15,6 +13,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
+#include "base/formatted.h"
 #include "base/log.h"
 #include "base/no_cancellation.h"
 #include "codec/archive.h"
@@ -73,7 +72,7 @@ std::optional<Place> place_of(std::string_view name) {
 void report_refusals(const std::string& path, const std::vector<codec::Refusal>& refusals,
                      std::vector<std::string>* left_out) {
   for (const codec::Refusal& refusal : refusals) {
-    if (left_out != nullptr) left_out->push_back(fmt::format("{}: {}", refusal.path, refusal.reason));
+    if (left_out != nullptr) left_out->push_back(formatted("{}: {}", refusal.path, refusal.reason));
   }
   if (left_out == nullptr && !refusals.empty()) {
     base::log(LogLevel::warning, "Record", "'{}': left out {} entries that can't be held, the first at {}: {}", path,
@@ -88,7 +87,7 @@ void write_record(const std::string& path, const DumpRecord& record, const Recor
   const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   const std::string_view name = std::string_view(path).substr(slash == std::string::npos ? 0 : slash + 1);
   if (!dumping::store_record(folder, name, record, options).is_stored) {
-    throw IoError(fmt::format("record '{}' not written: {}", path, base::errno_text(EEXIST)), EEXIST);
+    throw IoError(formatted("record '{}' not written: {}", path, base::errno_text(EEXIST)), EEXIST);
   }
 }
 
@@ -105,13 +104,12 @@ std::vector<std::string> list_records(const std::string& folder) {
     if (place && entry->is_regular_file(ignored)) places.push_back(std::move(*place));
   }
   if (error) {
-    throw IoError(fmt::format("folder '{}' can't be listed: {}", folder, base::errno_text(error.value())),
-                  error.value());
+    throw IoError(formatted("folder '{}' can't be listed: {}", folder, base::errno_text(error.value())), error.value());
   }
   std::sort(places.begin(), places.end());
   std::vector<std::string> paths;
   paths.reserve(places.size());
-  for (const Place& place : places) paths.push_back(fmt::format("{}/{}", folder, place.name));
+  for (const Place& place : places) paths.push_back(formatted("{}/{}", folder, place.name));
   return paths;
 }
 
@@ -136,7 +134,7 @@ DumpRecord read_record_within(const std::string& path, const codec::ReadLimits& 
   }
   // A value that the reader had to leave out as a whole is missing, too; `refusals` then says so.
   if (!has_text_keys(record.meta) || (!has_value && refusals.empty())) {
-    throw IoError(fmt::format("'{}' is no record: it holds no dict with the keys value and meta", path));
+    throw IoError(formatted("'{}' is no record: it holds no dict with the keys value and meta", path));
   }
   report_refusals(path, refusals, left_out);
   return record;
@@ -146,7 +144,7 @@ StoreResult store_record(const std::string& folder, std::string_view name, const
                          const RecordOptions& options, FileSystem& files) {
   const base::NoCancellation until_stored;
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string_view::npos) {
-    throw IoError(fmt::format("record '{}' in folder '{}' not written: that is no file name", name, folder), EINVAL);
+    throw IoError(formatted("record '{}' in folder '{}' not written: that is no file name", name, folder), EINVAL);
   }
   const codec::Archive archive(root_of(record), {.checksum = options.checksum});
   try {
@@ -156,7 +154,7 @@ StoreResult store_record(const std::string& folder, std::string_view name, const
     return {is_stored, file.size_bytes()};
   } catch (const IoError& error) {
     throw IoError(
-        fmt::format("record '{}/{}' of {} bytes not written: {}", folder, name, archive.size_bytes(), error.what()),
+        formatted("record '{}/{}' of {} bytes not written: {}", folder, name, archive.size_bytes(), error.what()),
         error.code());
   }
 }

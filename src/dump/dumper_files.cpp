@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Where a Dumper's files go: the experiment's name, its folder, the clean-up of earlier ones.
-#include <fmt/format.h>
 
 #include <chrono>
 #include <random>
 #include <utility>
 
+#include "base/formatted.h"
 #include "base/log.h"
 #include "dbg/error.h"
 #include "dump/cleanup.h"
@@ -31,7 +31,7 @@ std::uint32_t own_random() {
 
 // Called under sink_mutex_.
 std::string DumperImpl::folder_locked(const Settings& settings) const {
-  return fmt::format("{}/{}", settings.config.dir, settings.config.exp_name.value_or(exp_name_));
+  return formatted("{}/{}", settings.config.dir, settings.config.exp_name.value_or(exp_name_));
 }
 
 // Called under sink_mutex_. Claims the name once; with a given exp_name only the time, which the clean-up needs.
@@ -53,23 +53,23 @@ void DumperImpl::claim_exp_name(const Settings& settings, FileNotes& notes) {
       if (needs_name && launch_spans_nodes()) {
         notes.lines.emplace_back(
             LogLevel::warning,
-            fmt::format("this launch spans several nodes: unless '{}' is one shared folder, each node chooses its own "
-                        "exp_name. Set DUMPER_EXP_NAME on all nodes.",
-                        settings.config.dir));
+            formatted("this launch spans several nodes: unless '{}' is one shared folder, each node chooses its own "
+                      "exp_name. Set DUMPER_EXP_NAME on all nodes.",
+                      settings.config.dir));
       }
     } else {
       claim = LocalExpNameBoard().claim(proposal);
     }
   } catch (const IoError& error) {
     notes.lines.emplace_back(LogLevel::warning,
-                             fmt::format("{}; this rank goes on with its own exp_name {}", error.what(), proposal));
+                             formatted("{}; this rank goes on with its own exp_name {}", error.what(), proposal));
     claim = LocalExpNameBoard().claim(proposal);
   }
   if (needs_time) claimed_ns_ = claim.claimed_ns;
   if (needs_name) {
     exp_name_ = claim.exp_name;
     notes.is_first_of_launch = claim.is_first;
-    notes.lines.emplace_back(LogLevel::info, fmt::format("records go to {}/{}", settings.config.dir, exp_name_));
+    notes.lines.emplace_back(LogLevel::info, formatted("records go to {}/{}", settings.config.dir, exp_name_));
   }
 }
 

@@ -3,13 +3,12 @@
 // The way of one value: tags, filter, value, interceptor, gradients; the record itself is in dumper_record.cpp.
 #include "dump/dumper_impl.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <new>
 #include <unordered_map>
 #include <utility>
 
+#include "base/formatted.h"
 #include "base/log.h"
 #include "base/no_cancellation.h"
 #include "dbg/error.h"
@@ -215,7 +214,7 @@ PluginFaultHandler DumperImpl::plugin_faults(const Settings& settings) {
       base::log(LogLevel::warning, kPart, "plugin '{}': {} threw: {} (said once; records go without its answer)",
                 plugin, question, cause);
     }
-    if (strict) throw Error(fmt::format("plugin '{}': {} threw: {}", plugin, question, cause));
+    if (strict) throw Error(formatted("plugin '{}': {} threw: {}", plugin, question, cause));
   };
 }
 
@@ -228,7 +227,7 @@ CallPairs DumperImpl::make_call_pairs(std::string_view name, std::string_view re
   KnownKeys known_keys;
   const auto add = [&](std::string_view key, TagView value, bool from_context) {
     if (is_reserved(key)) {
-      call.renamed.push_back(std::make_unique<std::string>(fmt::format("user_{}", key)));
+      call.renamed.push_back(std::make_unique<std::string>(formatted("user_{}", key)));
       if (!warned_reserved_.exchange(true, std::memory_order_relaxed)) {
         base::log(LogLevel::warning, kPart, "tag '{}' of dump '{}' is reserved; it is recorded as '{}' (said once)",
                   key, name, *call.renamed.back());
@@ -316,14 +315,14 @@ void DumperImpl::dump_dict(std::string_view prefix, const DictView& dict, TagLis
 void DumperImpl::dump_dict(std::string_view prefix, const c10::IValue& dict, TagList tags, const DumpOptions& options) {
   walk_dict(prefix, tags, options, [&](auto dump_one) {
     if (!dict.isGenericDict()) {
-      skip("dump_dict", prefix, fmt::format("expected a dict, got {}; use dump() for other values", dict.tagKind()));
+      skip("dump_dict", prefix, formatted("expected a dict, got {}; use dump() for other values", dict.tagKind()));
       return;
     }
     for (const auto& entry : dict.toGenericDict()) {
       if (entry.key().isString()) {
         dump_one(entry.key().toStringRef(), LazyValue::of(entry.value()));
       } else {
-        skip("an entry of dump_dict", prefix, fmt::format("its key is {}, not text", entry.key().tagKind()));
+        skip("an entry of dump_dict", prefix, formatted("its key is {}, not text", entry.key().tagKind()));
       }
     }
   });
@@ -369,7 +368,7 @@ void DumperImpl::dump_value(const Settings& settings, const DumpRequest& request
     const at::Tensor grad = is_tensor ? made.toTensor().grad() : at::Tensor();
     if (grad.defined()) {
       is_counted = true;
-      const std::string grad_name = fmt::format("grad__{}", request.name);
+      const std::string grad_name = formatted("grad__{}", request.name);
       const DumpOutcome grad_outcome =
           write_record_of(settings, *state, call, request, is_parameter ? RecordKind::parameter_grad : RecordKind::grad,
                           grad_name, c10::IValue(grad), step);
@@ -455,7 +454,7 @@ void DumperImpl::write_future_grad(const GradCapture& capture, const at::Tensor&
       count(DumpOutcome::filtered);
       return;
     }
-    const std::string name = fmt::format("grad__{}", capture.name);
+    const std::string name = formatted("grad__{}", capture.name);
     if (is_stream_capturing()) {
       drop(name);
       return;

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One record: its pairs, its meta, and its way into a sink and onto the console.
 #include <cxxabi.h>
-#include <fmt/format.h>
 
 #include <array>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/formatted.h"
 #include "base/log.h"
 #include "base/no_cancellation.h"
 #include "codec/pickle_writer.h"
@@ -80,7 +80,7 @@ DumpOutcome DumperImpl::write_record_of(const Settings& settings, ParticipantSta
       for (std::size_t i = 0; i < kFileNameAxes.size(); ++i) {
         const auto axis = parallel.merged.find(kFileNameAxes[i]);
         if (!axis) continue;
-        axis_keys[i] = fmt::format("{}_rank", kFileNameAxes[i]);
+        axis_keys[i] = formatted("{}_rank", kFileNameAxes[i]);
         bool taken = false;
         for (const auto& pair : draft.pairs) taken = taken || pair.first == axis_keys[i];
         if (!taken) {
@@ -130,7 +130,7 @@ DumpOutcome DumperImpl::write_record_of(const Settings& settings, ParticipantSta
     if (to_console) {
       std::string path = draft.file_name();
       // Asked of the sink that wrote it: the Dumper may have another by now.
-      if (to_file) path = fmt::format("{}/{}", sink->folder(), path);
+      if (to_file) path = formatted("{}/{}", sink->folder(), path);
       base::log_text(LogLevel::info, kPart, console_line(to_text(kind), path, value));
     }
     count(to_sink ? DumpOutcome::written : DumpOutcome::skipped);

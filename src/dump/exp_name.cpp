@@ -4,7 +4,6 @@
 #include "dump/exp_name.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/formatted.h"
 #include "base/no_cancellation.h"
 #include "dbg/error.h"
 #include "dump/atomic_file.h"
@@ -95,7 +95,7 @@ struct ProcessStatus {
 // bracket.
 ProcessStatus status_of(long pid) {
   ProcessStatus status;
-  const std::string stat = first_line(fmt::format("/proc/{}/stat", pid));
+  const std::string stat = first_line(formatted("/proc/{}/stat", pid));
   const std::size_t bracket = stat.rfind(')');
   if (bracket == std::string::npos) return status;
   std::istringstream fields(stat.substr(bracket + 1));
@@ -126,7 +126,7 @@ struct ProcessIdentity {
     return {host[0] != '\0' ? host : "?", boot.empty() ? "?" : boot, has_namespace ? pid_namespace : "?", pid,
             status_of(pid).start_time};
   }
-  std::string to_line() const { return fmt::format("{} {} {} {} {}", host, boot, pid_namespace, pid, start_time); }
+  std::string to_line() const { return formatted("{} {} {} {} {}", host, boot, pid_namespace, pid, start_time); }
 };
 
 std::optional<ProcessIdentity> parse_identity(const std::string& line) {
@@ -234,7 +234,7 @@ std::string key_of(const std::vector<std::string>& parts) {
     for (const char c : part + '\0') hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
     text += part + "_";
   }
-  return fmt::format("{}{:016x}", as_word(text, 100), hash);
+  return formatted("{}{:016x}", as_word(text, 100), hash);
 }
 
 }  // namespace
@@ -246,8 +246,8 @@ std::string propose_exp_name(std::chrono::system_clock::time_point now, std::uin
   const std::time_t time = static_cast<std::time_t>(seconds.count());
   std::tm utc{};
   ::gmtime_r(&time, &utc);
-  return fmt::format("dump_{:04}{:02}{:02}_{:02}{:02}{:02}_{:03}{:03}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
-                     utc.tm_hour, utc.tm_min, utc.tm_sec, milliseconds.count(), random % 1000);
+  return formatted("dump_{:04}{:02}{:02}_{:02}{:02}{:02}_{:03}{:03}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+                   utc.tm_hour, utc.tm_min, utc.tm_sec, milliseconds.count(), random % 1000);
 }
 
 ExpNameClaim LocalExpNameBoard::claim(const std::string& proposal) {
@@ -258,21 +258,21 @@ ExpNameClaim LocalExpNameBoard::claim(const std::string& proposal) {
 }
 
 FileExpNameBoard::FileExpNameBoard(const std::string& dir, std::string key, int rank)
-    : folder_(fmt::format("{}/.dbg_exp_names_{}", dir, ::geteuid())), key_(std::move(key)), rank_(rank) {}
+    : folder_(formatted("{}/.dbg_exp_names_{}", dir, ::geteuid())), key_(std::move(key)), rank_(rank) {}
 
 ExpNameClaim FileExpNameBoard::claim(const std::string& proposal) {
   const auto failure = [this](const std::string& cause, int code) {
     return IoError(
-        fmt::format("the ranks can't agree on an exp_name in '{}': {}. Give the folder room and write permission, or "
-                    "set DUMPER_EXP_NAME",
-                    folder_, cause),
+        formatted("the ranks can't agree on an exp_name in '{}': {}. Give the folder room and write permission, or "
+                  "set DUMPER_EXP_NAME",
+                  folder_, cause),
         code);
   };
   try {
     const ProcessIdentity own = ProcessIdentity::own();
     const std::string line = own.to_line() + "\n";
     const auto take_place = [&](int launch) {
-      const std::string place = fmt::format("{}.{}.rank{}", key_, launch, rank_);
+      const std::string place = formatted("{}.{}.rank{}", key_, launch, rank_);
       if (create_exclusively(folder_, place, line)) return true;
       const std::optional<BoardFile> taken = read_board_file(folder_ + "/" + place);
       return taken && taken->first_line() == own.to_line();
@@ -281,14 +281,14 @@ ExpNameClaim FileExpNameBoard::claim(const std::string& proposal) {
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       const std::vector<int> launches = claims_of(folder_, key_);
       for (const int launch : launches) {
-        const std::optional<Claimed> claim = read_claim(fmt::format("{}/{}.{}", folder_, key_, launch));
+        const std::optional<Claimed> claim = read_claim(formatted("{}/{}.{}", folder_, key_, launch));
         if (!claim) continue;  // removed in this moment, or none of ours
         if (is_of_earlier_launch(*claim, own)) break;
         if (take_place(launch)) return {claim->exp_name, claim->time_ns, false};
       }
       const int fresh = launches.empty() ? 0 : launches.front() + 1;
-      const std::string name = fmt::format("{}.{}", key_, fresh);
-      if (!create_exclusively(folder_, name, fmt::format("{}\n{}{}\n", proposal, line, ns_since_boot()))) continue;
+      const std::string name = formatted("{}.{}", key_, fresh);
+      if (!create_exclusively(folder_, name, formatted("{}\n{}{}\n", proposal, line, ns_since_boot()))) continue;
       dumping::remove_stale_temporaries(folder_);
       const std::optional<Claimed> claim = read_claim(folder_ + "/" + name);
       if (claim && take_place(fresh)) return {proposal, claim->time_ns, true};

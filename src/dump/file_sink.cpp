@@ -3,13 +3,13 @@
 // Stores drafts under their names.
 #include "dump/file_sink.h"
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <system_error>
 
 #include "base/errno_text.h"
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "dump/atomic_file.h"
 #include "dump/dump_record.h"
@@ -20,12 +20,12 @@ FileSink::FileSink(const std::string& folder, bool checksum) : folder_(folder), 
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(folder, error);
   if (error) {
-    throw IoError(fmt::format("records can't go to '{}', for nobody knows where that is: the working folder {}. Set "
-                              "DUMPER_DIR to an absolute path",
-                              folder,
-                              error == std::errc::no_such_file_or_directory
-                                  ? "was removed"
-                                  : "can't be told (" + base::errno_text(error.value()) + ")"),
+    throw IoError(formatted("records can't go to '{}', for nobody knows where that is: the working folder {}. Set "
+                            "DUMPER_DIR to an absolute path",
+                            folder,
+                            error == std::errc::no_such_file_or_directory
+                                ? "was removed"
+                                : "can't be told (" + base::errno_text(error.value()) + ")"),
                   error.value());
   }
   folder_ = absolute.string();  // the program may change its working directory later
@@ -37,7 +37,7 @@ SinkOutcome FileSink::write(const RecordDraft& draft) {
   // Records of an earlier phase may hold thousands of names in a row: once one was met, look before writing.
   struct stat status {};
   if (has_met_taken_names_.load(std::memory_order_relaxed) &&
-      ::lstat(fmt::format("{}/{}", folder_, name).c_str(), &status) == 0) {
+      ::lstat(formatted("{}/{}", folder_, name).c_str(), &status) == 0) {
     return {true, 0};
   }
   RecordOptions options;

@@ -3,12 +3,11 @@
 // Nodes of a program, and the folding of constants.
 #include "dump/filter_builder.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <new>
 #include <utility>
 
+#include "base/formatted.h"
 #include "dump/filter_error.h"
 
 namespace dbg::filter {
@@ -46,7 +45,7 @@ NodeIndex Builder::add(Node node, const std::vector<NodeIndex>& operands) {
     is_constant = is_constant && below.operation == Operation::constant;
   }
   if (node.depth > kDeepest) {
-    fail_at(program_.source, node.at, fmt::format("more than {} operations inside each other", kDeepest));
+    fail_at(program_.source, node.at, formatted("more than {} operations inside each other", kDeepest));
   }
   program_.operands.insert(program_.operands.end(), operands.begin(), operands.end());
   const auto index = static_cast<NodeIndex>(program_.nodes.size());

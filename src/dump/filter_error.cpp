@@ -3,11 +3,10 @@
 // The text of an error in an expression.
 #include "dump/filter_error.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "dump/filter_utf8.h"
 
@@ -47,7 +46,7 @@ void fail_at(std::string_view source, std::size_t byte, std::string_view reason)
   const std::string_view before = first > 0 ? "..." : "";
   const std::string_view after = last < total ? "..." : "";
   const std::string indent(2 + before.size() + (column - 1 - first), ' ');
-  throw ConfigError(fmt::format("filter: column {}: {}\n  {}{}{}\n{}^", column, reason, before, shown, after, indent));
+  throw ConfigError(formatted("filter: column {}: {}\n  {}{}{}\n{}^", column, reason, before, shown, after, indent));
 }
 
 }  // namespace dbg::filter

@@ -3,7 +3,6 @@
 // Words, numbers and signs of an expression.
 #include "dump/filter_lexer.h"
 
-#include <fmt/format.h>
 #include <re2/re2.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <system_error>
 
 #include "base/fork_lock.h"
+#include "base/formatted.h"
 #include "dump/filter_error.h"
 #include "dump/filter_utf8.h"
 
@@ -168,7 +168,7 @@ Token Lexer::read_sign() {
     if (sign == ")" || sign == "]" || sign == "}") --open_brackets_;
     return token;
   }
-  fail(at_, fmt::format("'{}' is not part of the language", peek()));
+  fail(at_, formatted("'{}' is not part of the language", peek()));
 }
 
 std::size_t Lexer::name_end(std::size_t from) const {
@@ -187,7 +187,7 @@ Token Lexer::read_name() {
   if (end == at_) {
     std::size_t after = at_;
     const char32_t point = next_code_point(source_, after);
-    fail(at_, fmt::format("'{}' is not part of the language{}", source_.substr(at_, after - at_), plain_form(point)));
+    fail(at_, formatted("'{}' is not part of the language{}", source_.substr(at_, after - at_), plain_form(point)));
   }
   token.words = source_.substr(at_, end - at_);
   at_ = end;

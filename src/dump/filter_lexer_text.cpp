@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Texts in an expression: quotes, prefixes and escapes as Python's.
-#include <fmt/format.h>
 
 #include <cctype>
 
+#include "base/formatted.h"
 #include "dump/filter_lexer.h"
 #include "dump/filter_utf8.h"
 
@@ -73,7 +73,7 @@ char32_t Lexer::read_hexadecimal(std::size_t start, int digits) {
   for (int i = 0; i < digits; ++i, ++at_) {
     const char c = peek();
     if (std::isxdigit(static_cast<unsigned char>(c)) == 0) {
-      fail(start, fmt::format("an escape that needs {} hexadecimal digits", digits));
+      fail(start, formatted("an escape that needs {} hexadecimal digits", digits));
     }
     value = value * 16 + static_cast<char32_t>(c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10);
   }

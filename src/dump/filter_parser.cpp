@@ -3,12 +3,11 @@
 // The grammar: Python's expressions, without what could loop, assign, or call other than the few functions of a filter.
 #include "dump/filter_parser.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
 
+#include "base/formatted.h"
 #include "dump/filter_builder.h"
 #include "dump/filter_error.h"
 #include "dump/filter_lexer.h"
@@ -68,17 +67,17 @@ class Parser {
         for (const auto& [word, reason] : kRefusedWords) {
           if (token_.words == word) fail(token_.at, reason);
         }
-        fail(token_.at, fmt::format("'{}' can't stand here", token_.words));
+        fail(token_.at, formatted("'{}' can't stand here", token_.words));
       case Token::Kind::text:
         fail(token_.at, "a text can't stand here");
       default:
-        fail(token_.at, fmt::format("'{}' can't stand here", token_.words));
+        fail(token_.at, formatted("'{}' can't stand here", token_.words));
     }
   }
 
   void close(std::string_view sign, std::size_t opened_at, std::string_view opened) {
     if (take_sign(sign)) return;
-    if (token_.kind == Token::Kind::end) fail(opened_at, fmt::format("'{}' without its '{}'", opened, sign));
+    if (token_.kind == Token::Kind::end) fail(opened_at, formatted("'{}' without its '{}'", opened, sign));
     fail_at_token();
   }
 
@@ -86,7 +85,7 @@ class Parser {
   class Level {
    public:
     explicit Level(Parser& parser) : parser_(parser) {
-      if (++parser_.depth_ > kDeepest) parser_.fail(parser_.token_.at, fmt::format("nested deeper than {}", kDeepest));
+      if (++parser_.depth_ > kDeepest) parser_.fail(parser_.token_.at, formatted("nested deeper than {}", kDeepest));
     }
     ~Level() { --parser_.depth_; }
 
@@ -160,8 +159,7 @@ class Parser {
       const bool asks_identity = *op == Compare::is || *op == Compare::is_not;
       if (asks_identity && !builder_.is_singleton(operands.back()) &&
           !builder_.is_singleton(operands[operands.size() - 2])) {
-        fail(at,
-             fmt::format("'is' is for None, True and False only: compare by '{}'", *op == Compare::is ? "==" : "!="));
+        fail(at, formatted("'is' is for None, True and False only: compare by '{}'", *op == Compare::is ? "==" : "!="));
       }
     }
     return compares.empty() ? operands.front() : builder_.make_comparison(first_at, operands, compares);
@@ -231,16 +229,15 @@ class Parser {
     } else if (is_word("contains")) {
       operation = Operation::contains;
     } else if (!is_word("startswith")) {
-      fail(at, fmt::format("'.{}' is not part of the language: .startswith(), .endswith() and .contains() are",
-                           token_.words));
+      fail(at, formatted("'.{}' is not part of the language: .startswith(), .endswith() and .contains() are",
+                         token_.words));
     }
     const std::string_view method = token_.words;
     advance();
-    if (!is_sign("(")) fail(at, fmt::format("'.{}' must be called", method));
+    if (!is_sign("(")) fail(at, formatted("'.{}' must be called", method));
     const Operands arguments = parse_arguments(method);
     if (arguments.size() != 1) {
-      fail(at,
-           fmt::format(".{}() takes one argument: cut the text by a slice, as in name[2:].startswith('a')", method));
+      fail(at, formatted(".{}() takes one argument: cut the text by a slice, as in name[2:].startswith('a')", method));
     }
     return builder_.make(operation, at, {value, arguments.front()});
   }
@@ -287,7 +284,7 @@ class Parser {
       const std::string_view rest = source_.substr(at + token_.words.size());
       const std::size_t sign = rest.find_first_not_of(" \t");
       if (sign != std::string_view::npos && rest[sign] == '=' && rest.substr(sign, 2) != "==") {
-        fail(at, fmt::format("{}() takes no argument by name (flags stand in the pattern, as (?i))", function));
+        fail(at, formatted("{}() takes no argument by name (flags stand in the pattern, as (?i))", function));
       }
     }
     return parse_expression();
@@ -350,11 +347,11 @@ class Parser {
     advance();
     const bool is_called = is_sign("(");
     if (word == "search" || word == "match") {
-      if (!is_called) fail(at, fmt::format("'{}' is a function: call it as {}(pattern, text)", word, word));
+      if (!is_called) fail(at, formatted("'{}' is a function: call it as {}(pattern, text)", word, word));
       return parse_search(at, word);
     }
     if (!is_called) return builder_.make_name(at, word);
-    if (word != "len") fail(at, fmt::format("{}() is not part of the language: search(), match(), len() are", word));
+    if (word != "len") fail(at, formatted("{}() is not part of the language: search(), match(), len() are", word));
     const Operands arguments = parse_arguments(word);
     if (arguments.size() != 1) fail(at, "len() takes one argument");
     return builder_.make(Operation::length, at, {arguments.front()});
@@ -376,12 +373,12 @@ class Parser {
     }
     close(")", open_at, "(");
     if (arguments.size() != 2) {
-      fail(at, fmt::format("{}() takes a pattern and a text (flags stand in the pattern, as (?i))", function));
+      fail(at, formatted("{}() takes a pattern and a text (flags stand in the pattern, as (?i))", function));
     }
     const std::optional<std::string_view> pattern = builder_.text_of(arguments[0]);
     if (!pattern) {
       fail(pattern_at,
-           fmt::format("the pattern of {}() must be a text, known before the run: test tags by 'in'", function));
+           formatted("the pattern of {}() must be a text, known before the run: test tags by 'in'", function));
     }
     try {
       return builder_.make_search(function == "search" ? Operation::search : Operation::match, at, *pattern,
@@ -390,7 +387,7 @@ class Parser {
       // Inside the text where that can be told, else at its beginning.
       const bool is_exact = written && written->as_written && written->at + error.at <= source_.size() &&
                             source_.substr(written->at, pattern->size()) == *pattern;
-      fail(is_exact ? written->at + error.at : pattern_at, fmt::format("pattern: {}", error.what()));
+      fail(is_exact ? written->at + error.at : pattern_at, formatted("pattern: {}", error.what()));
     }
   }
 
@@ -458,7 +455,7 @@ std::unique_ptr<const Program> parse_program(std::string_view text) {
   auto program = std::make_unique<Program>();
   program->source = text;
   if (text.size() > kLongestText) {
-    fail_at(text, kLongestText, fmt::format("longer than {} bytes: keep what the run must know in tags", kLongestText));
+    fail_at(text, kLongestText, formatted("longer than {} bytes: keep what the run must know in tags", kLongestText));
   }
   Parser parser(program->source, *program);
   program->root = parser.parse_all();

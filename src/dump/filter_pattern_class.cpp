@@ -3,10 +3,10 @@
 // The tables behind Python's character categories.
 #include "dump/filter_pattern_class.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <utility>
+
+#include "base/formatted.h"
 
 namespace dbg::filter {
 namespace {
@@ -31,7 +31,7 @@ constexpr std::array<Range, 1> kAsciiDigits = {{{'0', '9'}}};
 constexpr std::array<Range, 4> kAsciiWord = {{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}};
 
 std::string range_text(char32_t first, char32_t last) {
-  const auto point = [](char32_t value) { return fmt::format("\\x{{{:x}}}", static_cast<std::uint32_t>(value)); };
+  const auto point = [](char32_t value) { return formatted("\\x{{{:x}}}", static_cast<std::uint32_t>(value)); };
   return first == last ? point(first) : point(first) + "-" + point(last);
 }
 

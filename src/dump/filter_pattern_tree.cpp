@@ -3,12 +3,11 @@
 // Reads a pattern as Python's `re` does; says no by name to what linear time can't have.
 #include "dump/filter_pattern_tree.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
 
+#include "base/formatted.h"
 #include "dump/filter_pattern.h"
 #include "dump/filter_pattern_class.h"
 #include "dump/filter_utf8.h"
@@ -44,7 +43,7 @@ class PatternReader {
   }
 
   Piece read_choice(PatternFlags flags, bool outermost) {
-    if (++depth_ > kDeepest) fail(at_, fmt::format("groups nested deeper than {}", kDeepest));
+    if (++depth_ > kDeepest) fail(at_, formatted("groups nested deeper than {}", kDeepest));
     Piece choice;
     choice.type = Piece::Type::choice;
     choice.at = at_;
@@ -81,7 +80,7 @@ class PatternReader {
       count = std::min(count * 10 + (pattern_[at_++] - '0'), kMostRepeats + 1);
     }
     if (at_ == start) return std::nullopt;
-    if (count > kMostRepeats) fail(start, fmt::format("more than {} repeats", kMostRepeats));
+    if (count > kMostRepeats) fail(start, formatted("more than {} repeats", kMostRepeats));
     return count;
   }
 
@@ -119,7 +118,7 @@ class PatternReader {
     Piece repeat;
     repeat.type = Piece::Type::repeat;
     repeat.at = last.at;
-    repeat.text = most ? fmt::format("{{{},{}}}", least, *most) : fmt::format("{{{},}}", least);
+    repeat.text = most ? formatted("{{{},{}}}", least, *most) : formatted("{{{},}}", least);
     repeat.at_most_once = most && *most <= 1;
     repeat.parts.push_back(std::move(last));
     last = std::move(repeat);
@@ -197,7 +196,7 @@ class PatternReader {
       const char c = at_end() ? '\0' : pattern_[at_];
       const char lower = static_cast<char>(c | 0x20);
       const bool is_digit = c >= '0' && c <= '9';
-      if (!is_digit && (lower < 'a' || lower > 'f')) fail(start, fmt::format("an escape that needs {} digits", digits));
+      if (!is_digit && (lower < 'a' || lower > 'f')) fail(start, formatted("an escape that needs {} digits", digits));
       value = value * 16 + static_cast<char32_t>(is_digit ? c - '0' : lower - 'a' + 10);
     }
     if (value > 0x10ffff) fail(start, "a code point above U+10FFFF");
@@ -271,7 +270,7 @@ class PatternReader {
       fail(start, "a backreference is not available: write out what may be repeated");
     }
     if (const auto point = read_character_escape(start, letter)) return character(start, *point, flags);
-    fail(start, fmt::format("\\{} is no escape of a pattern", static_cast<char>(letter)));
+    fail(start, formatted("\\{} is no escape of a pattern", static_cast<char>(letter)));
   }
 
   // --- Classes ---
@@ -296,7 +295,7 @@ class PatternReader {
       return {read_octal(start, 3)};
     }
     const auto escaped = read_character_escape(start, letter);
-    if (!escaped) fail(start, fmt::format("\\{} is no escape of a class", static_cast<char>(letter)));
+    if (!escaped) fail(start, formatted("\\{} is no escape of a class", static_cast<char>(letter)));
     if (is_surrogate(*escaped)) fail(start, "a surrogate is no character");
     return {*escaped};
   }

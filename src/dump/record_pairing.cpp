@@ -3,7 +3,6 @@
 // Sorts both sides' records into bundles, and joins bundles of equal keys.
 #include "dump/record_pairing.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <re2/re2.h>
 
@@ -17,6 +16,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg {
@@ -130,23 +130,23 @@ class Side {
 
   // Why this side has no partner for the other's bundle `number` of `key`.
   std::string why_missing(const Key& key, std::size_t number, const std::vector<std::string>& counting_tags) const {
-    if (own_names_.count(key.name) == 0) return fmt::format("the {} has no record of this name", name_);
+    if (own_names_.count(key.name) == 0) return formatted("the {} has no record of this name", name_);
     const auto first_in_step = bundles_.lower_bound({key.name, key.step, {}});
     if (first_in_step == bundles_.end() || first_in_step->first.name != key.name ||
         first_in_step->first.step != key.step) {
-      return fmt::format("the {} has this name, but not in step {} (as the baseline counts)", name_, key.step);
+      return formatted("the {} has this name, but not in step {} (as the baseline counts)", name_, key.step);
     }
     const auto equal = bundles_.find(key);
     if (equal != bundles_.end()) {
-      return fmt::format("the {} has {} of these in step {}, and this is number {}", name_, equal->second.size(),
-                         key.step, number + 1);
+      return formatted("the {} has {} of these in step {}, and this is number {}", name_, equal->second.size(),
+                       key.step, number + 1);
     }
     std::vector<std::string> tags;
     for (std::size_t i = 0; i < counting_tags.size(); ++i) {
       if (key.tags[i]) tags.push_back(counting_tags[i] + "=" + *key.tags[i]);
     }
-    return fmt::format("the {} has this name in step {}, but not with {}", name_, key.step,
-                       tags.empty() ? std::string("no tags at all") : fmt::format("{}", fmt::join(tags, ", ")));
+    return formatted("the {} has this name in step {}, but not with {}", name_, key.step,
+                     tags.empty() ? std::string("no tags at all") : formatted("{}", fmt::join(tags, ", ")));
   }
 
   // This side's own name that is nearest to `name` (as the baseline would call it).
@@ -178,18 +178,18 @@ NameRule NameRule::parse(std::string_view text) {
   constexpr std::string_view kArrow = "=>";
   const std::size_t at = text.find(kArrow);
   if (at == std::string_view::npos) {
-    throw ConfigError(fmt::format("name rule '{}': expected 'target-regex => baseline-replacement'", text));
+    throw ConfigError(formatted("name rule '{}': expected 'target-regex => baseline-replacement'", text));
   }
   const std::string pattern = trimmed(text.substr(0, at));
-  if (pattern.empty()) throw ConfigError(fmt::format("name rule '{}': nothing stands in front of '=>'", text));
+  if (pattern.empty()) throw ConfigError(formatted("name rule '{}': nothing stands in front of '=>'", text));
   NameRule rule;
   const re2::RE2::Options quiet(re2::RE2::Quiet);
   const auto compiled = std::make_shared<const re2::RE2>(pattern, quiet);
-  if (!compiled->ok()) throw ConfigError(fmt::format("name rule '{}': {}", text, compiled->error()));
+  if (!compiled->ok()) throw ConfigError(formatted("name rule '{}': {}", text, compiled->error()));
   rule.replacement_ = trimmed(text.substr(at + kArrow.size()));
   std::string reason;
   if (!compiled->CheckRewriteString(rule.replacement_, &reason)) {
-    throw ConfigError(fmt::format("name rule '{}': {}", text, reason));
+    throw ConfigError(formatted("name rule '{}': {}", text, reason));
   }
   rule.pattern_ = compiled;
   return rule;

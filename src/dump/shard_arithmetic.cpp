@@ -3,7 +3,6 @@
 // Takes tensors apart into shards and puts them together again, as dims says.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/formatted.h"
 #include "dbg/dims.h"
 #include "dbg/error.h"
 
@@ -25,7 +25,7 @@ constexpr std::string_view kContext = "cp";
 constexpr std::string_view kRecompute = "recompute_pseudo";
 
 std::string name_of(const Dim& dim) {
-  return dim.is_squeeze() ? "1" : fmt::format("{}", fmt::join(dim.names, "*"));
+  return dim.is_squeeze() ? "1" : formatted("{}", fmt::join(dim.names, "*"));
 }
 
 // The axis when it does something: known and larger than 1.
@@ -71,9 +71,9 @@ class AxisSplit {
     const int pieces_each = as_zigzag ? pieces_each_ : 1;
     const std::int64_t pieces = std::int64_t{axis_.size} * pieces_each;
     if ((end - begin) % pieces != 0) {
-      throw ConfigError(fmt::format("dimension {}: {} indices can't be divided evenly into {} pieces ({} of size {}{})",
-                                    name_of(dim_), end - begin, pieces, axis_.name, axis_.size,
-                                    pieces_each == 2 ? ", zigzag" : ""));
+      throw ConfigError(formatted("dimension {}: {} indices can't be divided evenly into {} pieces ({} of size {}{})",
+                                  name_of(dim_), end - begin, pieces, axis_.name, axis_.size,
+                                  pieces_each == 2 ? ", zigzag" : ""));
     }
     const std::int64_t size = (end - begin) / pieces;
     // A summand in zigzag order is the whole, in the order in which all ranks' shares lie one behind the other.
@@ -97,7 +97,7 @@ void split_packed(const AxisSplit& split, const Ranges& held, const std::vector<
   const std::int64_t packed = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   if (packed > total || std::any_of(lengths.begin(), lengths.end(), [](std::int64_t length) { return length < 0; })) {
     throw ConfigError(
-        fmt::format("sequence lengths [{}] do not fit a dimension t of {}", fmt::join(lengths, ", "), total));
+        formatted("sequence lengths [{}] do not fit a dimension t of {}", fmt::join(lengths, ", "), total));
   }
   std::int64_t at = 0;
   for (const std::int64_t length : lengths) {
@@ -117,7 +117,7 @@ Ranges ranges_of_dimension(const Dim& dim, std::int64_t size, const ParallelStat
     const bool is_sequence = dim.names == std::vector<std::string>{std::string(kSequence)};
     const bool splits_sequences = is_packed && shard.axis == kContext && !options.sequence_lengths.empty();
     if (shard.is_zigzag && !is_sequence && !splits_sequences) {
-      throw ConfigError(fmt::format(
+      throw ConfigError(formatted(
           "dimension {}: zigzag over {} is known for a dimension s, and for t shared by cp when the lengths of its "
           "sequences are given",
           name_of(dim), shard.axis));
@@ -139,13 +139,13 @@ Ranges ranges_of_dimension(const Dim& dim, std::int64_t size, const ParallelStat
 
 void require_dimensions(const Dims& dims, const std::vector<std::int64_t>& shape, const std::string& whose) {
   if (shape.size() != dims.dims().size()) {
-    throw ConfigError(fmt::format("{}: {} dimensions (shape [{}]), and dims names {}; correct dims, or the tensor",
-                                  whose, shape.size(), fmt::join(shape, ", "), dims.dims().size()));
+    throw ConfigError(formatted("{}: {} dimensions (shape [{}]), and dims names {}; correct dims, or the tensor", whose,
+                                shape.size(), fmt::join(shape, ", "), dims.dims().size()));
   }
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (dims.dims()[i].is_squeeze() && shape[i] != 1) {
-      throw ConfigError(fmt::format("{}: dimension {} is `1` in dims and {} in shape [{}]", whose, i, shape[i],
-                                    fmt::join(shape, ", ")));
+      throw ConfigError(formatted("{}: dimension {} is `1` in dims and {} in shape [{}]", whose, i, shape[i],
+                                  fmt::join(shape, ", ")));
     }
   }
 }
@@ -191,7 +191,7 @@ class Assembly {
       : dims_(dims), options_(options) {
     if (shards.empty()) throw ConfigError("no shards to put together");
     for (const Shard& shard : shards) {
-      if (!shard.tensor.defined()) throw ConfigError(fmt::format("rank {}: the tensor is undefined", shard.rank));
+      if (!shard.tensor.defined()) throw ConfigError(formatted("rank {}: the tensor is undefined", shard.rank));
       shards_.push_back(&shard);
     }
     for (const Dim& dim : dims.dims()) {
@@ -246,8 +246,8 @@ class Assembly {
           const int size = active_axis(shard->place, name).size;
           const int expected = active_axis(shards_.front()->place, name).size;
           if (size != expected) {
-            throw ConfigError(fmt::format("axis {}: its size is {} on rank {} and {} on rank {}", name, expected,
-                                          shards_.front()->rank, size, shard->rank));
+            throw ConfigError(formatted("axis {}: its size is {} on rank {} and {} on rank {}", name, expected,
+                                        shards_.front()->rank, size, shard->rank));
           }
         }
         if (const int size = active_axis(shards_.front()->place, name).size; size > 1) sizes_[name] = size;
@@ -266,7 +266,7 @@ class Assembly {
     std::string text;
     for (const auto& [name, size] : sizes_) {
       const std::size_t at = static_cast<std::size_t>(std::distance(sizes_.begin(), sizes_.find(name)));
-      text += fmt::format("{}{} {} of {}", text.empty() ? "" : ", ", name, place[at], size);
+      text += formatted("{}{} {} of {}", text.empty() ? "" : ", ", name, place[at], size);
     }
     return text;
   }
@@ -281,18 +281,18 @@ class Assembly {
       for (const ParallelAxis& axis : shard->place.axes()) {
         if (!(held->second->place.find(axis.name) == axis)) apart.push_back(axis.name);
       }
-      throw ConfigError(fmt::format(
+      throw ConfigError(formatted(
           "ranks {} and {} both hold {}: {}", held->second->rank, shard->rank, text_of(held->first),
           apart.empty() ? std::string("their parallel states do not tell them apart")
-                        : fmt::format("they differ in {}, of which dims says nothing; put it in brackets behind the "
-                                      "dimension it shares, or write '# {}:replicated'",
-                                      fmt::join(apart, ", "), apart.front())));
+                        : formatted("they differ in {}, of which dims says nothing; put it in brackets behind the "
+                                    "dimension it shares, or write '# {}:replicated'",
+                                    fmt::join(apart, ", "), apart.front())));
     }
     Place place(sizes_.size(), 0);
     for (;;) {
       if (holders.count(place) == 0) {
-        throw ConfigError(fmt::format("no rank holds {}: {} ranks are here (of those that hold data)", text_of(place),
-                                      shards_.size()));
+        throw ConfigError(
+            formatted("no rank holds {}: {} ranks are here (of those that hold data)", text_of(place), shards_.size()));
       }
       std::size_t at = place.size();
       for (auto axis = sizes_.rbegin(); axis != sizes_.rend(); ++axis) {
@@ -350,16 +350,16 @@ class Assembly {
 
   void require_equal_forms() const {
     const Shard& first = *shards_.front();
-    require_dimensions(dims_, first.tensor.sizes().vec(), fmt::format("rank {}", first.rank));
+    require_dimensions(dims_, first.tensor.sizes().vec(), formatted("rank {}", first.rank));
     for (const Shard* shard : shards_) {
       if (shard->tensor.sizes() != first.tensor.sizes()) {
-        throw ConfigError(fmt::format("ranks {} and {} hold shapes [{}] and [{}]: shards must be of equal size",
-                                      first.rank, shard->rank, fmt::join(first.tensor.sizes().vec(), ", "),
-                                      fmt::join(shard->tensor.sizes().vec(), ", ")));
+        throw ConfigError(formatted("ranks {} and {} hold shapes [{}] and [{}]: shards must be of equal size",
+                                    first.rank, shard->rank, fmt::join(first.tensor.sizes().vec(), ", "),
+                                    fmt::join(shard->tensor.sizes().vec(), ", ")));
       }
       if (shard->tensor.scalar_type() != first.tensor.scalar_type()) {
-        throw ConfigError(fmt::format("ranks {} and {} hold dtypes {} and {}", first.rank, shard->rank,
-                                      describe_dtype(first.tensor), describe_dtype(shard->tensor)));
+        throw ConfigError(formatted("ranks {} and {} hold dtypes {} and {}", first.rank, shard->rank,
+                                    describe_dtype(first.tensor), describe_dtype(shard->tensor)));
       }
     }
   }
@@ -388,9 +388,9 @@ class Assembly {
       const auto ranges = held_ranges(dims_, shape, shard->place, options_);
       for (std::size_t i = 0; i < shape.size(); ++i) {
         if (length_of(ranges[i]) != shard->tensor.size(static_cast<std::int64_t>(i))) {
-          throw ConfigError(fmt::format("rank {} holds {} of dimension {}, and should hold {} of {}", shard->rank,
-                                        shard->tensor.size(static_cast<std::int64_t>(i)), name_of(dims_.dims()[i]),
-                                        length_of(ranges[i]), shape[i]));
+          throw ConfigError(formatted("rank {} holds {} of dimension {}, and should hold {} of {}", shard->rank,
+                                      shard->tensor.size(static_cast<std::int64_t>(i)), name_of(dims_.dims()[i]),
+                                      length_of(ranges[i]), shape[i]));
         }
       }
       for_each_block(shard->tensor, whole, ranges, 0, [&](const at::Tensor& from, const at::Tensor& to) {

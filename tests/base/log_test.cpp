@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/participant.h"
 #include "support/log_capture.h"
 #include "support/rank_processes.h"
@@ -294,7 +295,7 @@ DBG_RANK_BODY(logs_to_a_reader_that_sleeps) {
   EXPECT_THAT(read, HasSubstr("] line 0 x"));
   const auto arrived = std::count(read.begin(), read.end(), '\n');
   EXPECT_LT(arrived, 2000);
-  EXPECT_THAT(later, HasSubstr(fmt::format("] awake ({} lines before this one are lost", 2000 - arrived)));
+  EXPECT_THAT(later, HasSubstr(formatted("] awake ({} lines before this one are lost", 2000 - arrived)));
   EXPECT_THAT(later, MatchesRegex("(.|\n)*\\] as before\n"));
 }
 

@@ -9,6 +9,7 @@
 
 #include <vector>
 
+#include "base/formatted.h"
 #include "distributed/gloo_halves.h"
 
 namespace dbg::distributed {
@@ -267,7 +268,7 @@ DBG_HALF_CASE(WrongArgumentsAreRefusedBeforeAnythingIsSent) {
   expect_config_error([&] { all_reduce(half, at::complex(tensor, tensor), ReduceOp::max); }, "complex64 with max");
   expect_config_error(
       [&] { broadcast(half, tensor, half.size()); },
-      fmt::format("src_in_group {}; it is a rank within the group, 0 to {}", half.size(), half.size() - 1));
+      formatted("src_in_group {}; it is a rank within the group, 0 to {}", half.size(), half.size() - 1));
   expect_config_error([&] { broadcast(half, tensor, -1); }, "src_in_group -1");
   expect_config_error([&] { gather(half, tensor, half.size()); }, "dst_in_group");
   expect_config_error([&] { gather_list(half, tensor, half.size()); }, "dst_in_group");

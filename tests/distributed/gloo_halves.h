@@ -3,7 +3,6 @@
 // Real gloo backends as halves of a group, with ranks as threads over a HashStore or as processes over a FileStore.
 #pragma once
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -20,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/formatted.h"
 #include "distributed/group_half.h"
 #include "support/rank_processes.h"
 #include "support/rank_threads.h"
@@ -131,7 +131,7 @@ inline std::vector<HalfCase> all_half_cases(const std::string& file) {
 }
 
 inline std::string name_of_half_case(const testing::TestParamInfo<HalfCase>& info) {
-  return fmt::format("{}_{}_{}", info.param.name, info.param.size, info.param.as_processes ? "processes" : "threads");
+  return formatted("{}_{}_{}", info.param.name, info.param.size, info.param.as_processes ? "processes" : "threads");
 }
 
 /// `rank_body` is the DBG_RANK_BODY that calls run_case_in_process.

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups that can't be made, among processes: each rank says who is missing or what differs, within the timeout and a
 // second, and none hangs or dies of it.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -13,6 +12,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "base/formatted.h"
 #include "dbg/backend_factory.h"
 #include "dbg/error.h"
 #include "dbg/group_coordinator.h"
@@ -43,7 +43,7 @@ void try_to_create(const World& world, const std::vector<std::vector<int>>& list
     const auto group = GroupCoordinator::create(world, lists, options);
     say("created " + group->describe() + "\n");
   } catch (const CommError& error) {
-    say(fmt::format("CommError {}\n", error.what()));
+    say(formatted("CommError {}\n", error.what()));
     EXPECT_EQ(error.failure().rank, world.rank());
     EXPECT_FALSE(error.failure().ranks.empty());
     EXPECT_FALSE(error.failure().cause.empty());
@@ -73,7 +73,7 @@ TEST_F(GroupFailuresTest, AMissingRankIsNamed) {
   for (const int rank : {0, 1}) {
     EXPECT_THAT(results[static_cast<std::size_t>(rank)].output,
                 AllOf(HasSubstr("peer_missing, peer 2"), HasSubstr("ranks [0, 1, 2]"),
-                      HasSubstr(fmt::format("create on rank {}", rank))));
+                      HasSubstr(formatted("create on rank {}", rank))));
   }
 }
 

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What groups leave behind: nothing that grows, nothing that hangs.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "dbg/group_coordinator.h"
 #include "distributed/groups.h"
@@ -73,7 +73,7 @@ DBG_RANK_BODY(four_threads_four_groups) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&world, i] {
-      const auto group = GroupCoordinator::create(world, {{0}}, test::gloo_pair(fmt::format("g{}", i)));
+      const auto group = GroupCoordinator::create(world, {{0}}, test::gloo_pair(formatted("g{}", i)));
       at::Tensor ones = at::ones({2});
       group->all_reduce(ones);
       EXPECT_EQ(ones[0].item<float>(), 1.0F);

@@ -3,7 +3,6 @@
 // The layouts that SGLang and vLLM document, and what every layout must keep.
 #include "dbg/model_parallel_layout.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg {
@@ -115,7 +115,7 @@ TEST(ModelParallelLayoutTest, EveryLayoutPutsEachRankInOneGroupOfEachName) {
               all.insert(all.end(), ranks.begin(), ranks.end());
             }
             std::sort(all.begin(), all.end());
-            EXPECT_EQ(all, wanted) << group.name << fmt::format(" pp {} tp {} cp {} ep {}", pp, tp, cp, ep);
+            EXPECT_EQ(all, wanted) << group.name << formatted(" pp {} tp {} cp {} ep {}", pp, tp, cp, ep);
           }
         }
       }

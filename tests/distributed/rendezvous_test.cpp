@@ -3,7 +3,6 @@
 // The handshake: agreement, and for each way to disagree an error on every member within the timeout and a second.
 #include "distributed/rendezvous.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,6 +16,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "dbg/world.h"
 #include "distributed/handshake_record.h"
@@ -314,7 +314,7 @@ TEST(RendezvousTest, ManyGroupsAtOnceOverOneClientOfATcpStore) {
     const int rank = thread % 2;
     const auto group = static_cast<std::size_t>(thread / 2);
     outcomes[group].run(rank, (rank == 0 ? server : client).store(),
-                        request_of(fmt::format("g{}", group), {0, 1}, rank, milliseconds(10000)));
+                        request_of(formatted("g{}", group), {0, 1}, rank, milliseconds(10000)));
   });
   for (const Outcomes& group : outcomes) EXPECT_EQ(group.generations.size(), 2U);
 }

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // The stores a World can be made over, and what is said when they can't be reached.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +8,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "dbg/world.h"
 #include "distributed/messages.h"
@@ -34,7 +34,7 @@ TEST(WorldStoresTest, AStoreThatNobodyServesIsSaidWithinTheTimeout) {
     FAIL() << "nothing was thrown";
   } catch (const CommError& error) {
     EXPECT_EQ(error.kind(), CommErrorKind::store_down);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr(fmt::format("127.0.0.1:{}", port)), HasSubstr("as a client")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(formatted("127.0.0.1:{}", port)), HasSubstr("as a client")));
     EXPECT_GE(error.failure().elapsed, milliseconds(500));
   }
   EXPECT_LE(std::chrono::steady_clock::now() - began, milliseconds(2000));

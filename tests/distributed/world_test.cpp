@@ -3,7 +3,6 @@
 // What makes a World, and what is refused before anything is waited for.
 #include "dbg/world.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "distributed/messages.h"
 #include "support/scoped_env.h"
@@ -33,7 +33,7 @@ TEST(WorldTest, AnyFreePortIsTakenAndToldByTheServer) {
   server.store()->set("from server", std::vector<std::uint8_t>{7});
   EXPECT_EQ(client.store()->get("from server"), std::vector<std::uint8_t>{7});
   EXPECT_EQ(client.describe(),
-            fmt::format("rank 1 of 2 (local rank 1, node 0) over TCPStore 127.0.0.1:{}", server.store_port()));
+            formatted("rank 1 of 2 (local rank 1, node 0) over TCPStore 127.0.0.1:{}", server.store_port()));
 }
 
 TEST(WorldTest, OnlyTheServerMayLeaveThePortOpen) {

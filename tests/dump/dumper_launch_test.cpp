@@ -3,7 +3,6 @@
 // Ranks as processes: one folder a launch, whoever dumps first and whoever started them; names never collide.
 #include <ATen/ATen.h>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -19,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/dumper.h"
 #include "dbg/participant.h"
 #include "support/log_capture.h"
@@ -104,7 +104,7 @@ DBG_RANK_BODY(count_warnings_of_nodes) {
   const test::LogCapture log;
   Dumper dumper(DumperConfig::from_env());
   for (int i = 0; i < 5; ++i) dumper.dump("x", value_of(context.rank, i));
-  say(fmt::format("warnings={} written={}\n", log.count("several nodes"), dumper.state().counters.written));
+  say(formatted("warnings={} written={}\n", log.count("several nodes"), dumper.state().counters.written));
 }
 
 // --- How launches are set up ---

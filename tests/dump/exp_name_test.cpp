@@ -3,7 +3,6 @@
 // How an experiment gets its name: the proposal's form, the board that all ranks of a launch share, its key.
 #include "dump/exp_name.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "dump/atomic_file.h"
 #include "support/rank_threads.h"
@@ -96,7 +96,7 @@ TEST_F(ExpNameBoardTest, ThreadsThatClaimAtOnceAgree) {
     std::vector<std::string> names(8);
     test::run_ranks_as_threads(8, [&](int i) {
       // Each rank twice: two Dumpers of one rank.
-      names[static_cast<std::size_t>(i)] = claim(key, i / 2, fmt::format("dump_{}", i)).exp_name;
+      names[static_cast<std::size_t>(i)] = claim(key, i / 2, formatted("dump_{}", i)).exp_name;
     });
     EXPECT_THAT(names, Each(names.front())) << "round " << round;
   }
@@ -121,7 +121,7 @@ TEST_F(ExpNameBoardTest, AClaimThatIsNoFoldersNameIsIgnored) {
                            "a\x01"
                            "b",
                            ""}) {
-    const std::string key = fmt::format("launch{}", ++launch);
+    const std::string key = formatted("launch{}", ++launch);
     claim(key, 1, "dump_first");
     std::filesystem::path board;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(dir())) {

@@ -3,7 +3,6 @@
 // Which records belong together, and what is said of those that belong to none.
 #include "dump/record_pairing.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 
 namespace dbg {
@@ -33,9 +33,9 @@ std::vector<std::string> pairs_of(const Pairing& pairing) {
   std::vector<std::string> texts;
   for (const RecordPair& pair : pairing.pairs) {
     std::string text;
-    for (const std::size_t at : pair.baseline) text += fmt::format("{} ", at);
+    for (const std::size_t at : pair.baseline) text += formatted("{} ", at);
     text += "|";
-    for (const std::size_t at : pair.target) text += fmt::format(" {}", at);
+    for (const std::size_t at : pair.target) text += formatted(" {}", at);
     texts.push_back(text);
   }
   return texts;

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shards: which rank holds what, and that all of them together are the whole.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/dims.h"
 #include "dbg/error.h"
 
@@ -383,7 +383,7 @@ TEST(ShardPropertyTest, UnshardUndoesShardOf) {
       with_replicas += size > 1;
     }
     std::shuffle(sizes.begin(), sizes.end(), random);
-    SCOPED_TRACE(fmt::format("round {}: {}", round, text));
+    SCOPED_TRACE(formatted("round {}: {}", round, text));
     const Dims dims = Dims::parse(text);
     const at::Tensor full = at::randint(-100, 100, shape, at::kInt);
     std::vector<Shard> shards = all_shards(dims, full, sizes, options);

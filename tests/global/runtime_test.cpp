@@ -4,7 +4,6 @@
 #include "dbg/runtime.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/config.h"
 #include "dbg/error.h"
 #include "dbg/log.h"
@@ -156,8 +156,8 @@ DBG_RANK_BODY(run_a_model) {
     if (!report.children.empty() && report.children.front() != "weight") throw std::runtime_error("children");
     dbg::step();
   }
-  say(fmt::format("result={:a}\n", x.sum().item<double>()));
-  say(fmt::format("enabled={}\n", static_cast<int>(detail::global_enabled.load())));
+  say(formatted("result={:a}\n", x.sum().item<double>()));
+  say(formatted("enabled={}\n", static_cast<int>(detail::global_enabled.load())));
 }
 
 DBG_RANK_BODY(ask_for_it_directly) {
@@ -213,7 +213,7 @@ struct DumpsAtExit {
     if (!is_armed) return;
     dbg::dump("late", at::ones({3}));
     const DumperCounters counters = Dumper::global().state().counters;
-    say(fmt::format("at exit: written={} failed={}\n", counters.written, counters.failed));
+    say(formatted("at exit: written={} failed={}\n", counters.written, counters.failed));
   }
 };
 DumpsAtExit at_exit;

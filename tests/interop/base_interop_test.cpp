@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds the text of tags against Python, and the difference of tensors against NumPy.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -18,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/tags.h"
 #include "dbg/tensor_info.h"
 #include "support/temp_folder.h"
@@ -42,8 +42,8 @@ std::string content_of(const std::filesystem::path& path) {
 const std::filesystem::path& oracle_folder() {
   static const test::TempFolder folder;
   static const int status =
-      std::system(fmt::format("'{}' '{}/tests/interop/base_oracle.py' '{}'", variable("DBG_TEST_PYTHON"),
-                              variable("DBG_TEST_SOURCE_DIR"), folder.path().string())
+      std::system(formatted("'{}' '{}/tests/interop/base_oracle.py' '{}'", variable("DBG_TEST_PYTHON"),
+                            variable("DBG_TEST_SOURCE_DIR"), folder.path().string())
                       .c_str());
   if (status != 0) throw std::runtime_error("base_oracle.py failed: does DBG_TEST_PYTHON have numpy?");
   return folder.path();
@@ -102,8 +102,8 @@ TEST(TensorDiffInteropTest, AgreesWithNumpy) {
   };
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const json& one = cases[i];
-    SCOPED_TRACE(fmt::format("case {}: {} against {}, shape {}", i, one["dtype_a"].get<std::string>(),
-                             one["dtype_b"].get<std::string>(), one["shape"].dump()));
+    SCOPED_TRACE(formatted("case {}: {} against {}, shape {}", i, one["dtype_a"].get<std::string>(),
+                           one["dtype_b"].get<std::string>(), one["shape"].dump()));
     const auto shape = one["shape"].get<std::vector<std::int64_t>>();
     const at::Tensor a = tensor(one["at_a"], one["dtype_a"], shape);
     const at::Tensor b = tensor(one["at_b"], one["dtype_b"], shape);

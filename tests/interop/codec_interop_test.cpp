@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes archives of every dtype and container and has Python's default torch.load judge them, bit by bit.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -18,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/formatted.h"
 #include "codec/archive.h"
 #include "dbg/dump_record.h"
 
@@ -28,7 +28,7 @@ using json = nlohmann::json;
 
 std::string hex(std::string_view bytes) {
   std::string text;
-  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  for (const unsigned char byte : bytes) text += formatted("{:02x}", byte);
   return text;
 }
 
@@ -60,7 +60,7 @@ json integer(std::int64_t value) {
   return {{"kind", "int"}, {"text", std::to_string(value)}};
 }
 json real(double value) {
-  return {{"kind", "float"}, {"bits", fmt::format("{:016x}", std::bit_cast<std::uint64_t>(value))}};
+  return {{"kind", "float"}, {"bits", formatted("{:016x}", std::bit_cast<std::uint64_t>(value))}};
 }
 json boolean(bool value) {
   return {{"kind", "bool"}, {"value", value}};
@@ -123,14 +123,14 @@ class CodecInteropTest : public testing::Test {
     const char* source = std::getenv("DBG_TEST_SOURCE_DIR");
     ASSERT_TRUE(python != nullptr && source != nullptr) << "run by ctest, which sets DBG_TEST_PYTHON";
     const std::string command =
-        fmt::format("'{}' '{}/tests/interop/codec_judge.py' '{}' 2>&1", python, source, folder_.string());
+        formatted("'{}' '{}/tests/interop/codec_judge.py' '{}' 2>&1", python, source, folder_.string());
     FILE* pipe = ::popen(command.c_str(), "r");
     ASSERT_NE(pipe, nullptr);
     std::string output;
     char piece[4096];
     while (const std::size_t got = std::fread(piece, 1, sizeof piece, pipe)) output.append(piece, got);
     EXPECT_EQ(::pclose(pipe), 0) << output << "\nfolder kept: " << folder_;
-    EXPECT_NE(output.find(fmt::format("{} archives read", count_)), std::string::npos) << output;
+    EXPECT_NE(output.find(formatted("{} archives read", count_)), std::string::npos) << output;
   }
 
   std::filesystem::path folder_;
@@ -247,7 +247,7 @@ void CodecInteropTest::add_special_views() {
 void CodecInteropTest::add_sparse_tensors() {
   const auto sparse = [&](const char* layout, const at::Tensor& tensor, const at::Tensor& dense) {
     add(layout, tensor,
-        {{"kind", "sparse"}, {"layout", fmt::format("torch.{}", layout)}, {"dense", tensor_of(dense, "float32")}});
+        {{"kind", "sparse"}, {"layout", formatted("torch.{}", layout)}, {"dense", tensor_of(dense, "float32")}});
   };
   at::Tensor dense = at::zeros({4, 6});
   dense[1][2] = 3;
@@ -272,12 +272,12 @@ void CodecInteropTest::add_every_container_and_scalar() {
         std::int64_t{65536}, std::int64_t{2147483647}, std::int64_t{2147483648}, std::int64_t{-2147483648},
         std::int64_t{-2147483649}, std::numeric_limits<std::int64_t>::max(),
         std::numeric_limits<std::int64_t>::min()}) {
-    add(fmt::format("int{}", value), value, integer(value));
+    add(formatted("int{}", value), value, integer(value));
   }
   int number = 0;
   for (const double value : {0.0, -0.0, 0.1, 1e308, 5e-324, std::numeric_limits<double>::infinity(),
                              -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
-    add(fmt::format("float{}", number++), value, real(value));
+    add(formatted("float{}", number++), value, real(value));
   }
   add("complex", c10::complex<double>(1.5, -0.0), {{"kind", "complex"}, {"real", real(1.5)}, {"imag", real(-0.0)}});
   add("device", at::Device(at::kCUDA, 1), {{"kind", "device"}, {"text", "cuda:1"}});
@@ -286,7 +286,7 @@ void CodecInteropTest::add_every_container_and_scalar() {
        {std::string(), std::string("abc"), std::string("a\0b", 3), std::string("\xe4\xb8\xad"),
         std::string("\xf0\x9f\x98\x80"), std::string("\xff\xfe"), std::string("ab\x80"), std::string("\xed\xb3\xbf"),
         std::string("\xc0\xaf\xf4\x90\x80\x80"), std::string(100000, 'x')}) {
-    add(fmt::format("text{}", number++), value, text(value));
+    add(formatted("text{}", number++), value, text(value));
   }
 
   const at::Tensor tensor = patterned({2, 2}, at::kHalf);
@@ -298,7 +298,7 @@ void CodecInteropTest::add_every_container_and_scalar() {
   add("tensor-list", c10::List<at::Tensor>({tensor, tensor}), sequence("list", {tensor_json, tensor_json}));
   add("empty-list", c10::List<std::int64_t>(), sequence("list", {}));
   for (int size = 0; size < 6; ++size) {
-    add(fmt::format("tuple{}", size),
+    add(formatted("tuple{}", size),
         c10::ivalue::Tuple::create(std::vector<c10::IValue>(static_cast<std::size_t>(size), true)),
         sequence("tuple", std::vector<json>(static_cast<std::size_t>(size), boolean(true))));
   }

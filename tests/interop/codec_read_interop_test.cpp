@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads what torch.save, pickle, safetensors and SGLang's own dumper wrote, and compares it bit by bit.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/formatted.h"
 #include "codec/archive_reader.h"
 #include "dbg/safetensors.h"
 #include "support/temp_folder.h"
@@ -28,7 +28,7 @@ using json = nlohmann::json;
 
 std::string hex(std::string_view bytes) {
   std::string text;
-  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  for (const unsigned char byte : bytes) text += formatted("{:02x}", byte);
   return text;
 }
 
@@ -90,7 +90,7 @@ json told_tensor(const at::Tensor& tensor) {
 }
 
 json told_real(double value) {
-  return {{"kind", "float"}, {"bits", fmt::format("{:016x}", std::bit_cast<std::uint64_t>(value))}};
+  return {{"kind", "float"}, {"bits", formatted("{:016x}", std::bit_cast<std::uint64_t>(value))}};
 }
 
 json told(const c10::IValue& value) {
@@ -129,7 +129,7 @@ std::string difference(const json& read, const json& written, const std::string&
     for (std::size_t i = 0; i < read["items"].size(); ++i) {
       const json& got = read["items"][i];
       const json& want = written["items"][i];
-      const std::string inner = path + fmt::format("[{}]", i);
+      const std::string inner = path + formatted("[{}]", i);
       const bool is_pair = got.is_array();
       if (is_pair && got[0] != want[0]) return inner + ": key " + got[0].dump() + " for " + want[0].dump();
       const std::string found = is_pair ? difference(got[1], want[1], inner) : difference(got, want, inner);
@@ -147,8 +147,8 @@ class CodecReadInteropTest : public testing::Test {
     const char* source = std::getenv("DBG_TEST_SOURCE_DIR");
     const char* sglang = std::getenv("DBG_TEST_SGLANG_DIR");
     ASSERT_TRUE(python != nullptr && source != nullptr && sglang != nullptr) << "run by ctest, which sets them";
-    const std::string command = fmt::format("'{}' '{}/tests/interop/codec_writer.py' '{}' '{}' 2>&1", python, source,
-                                            folder_->path().string(), sglang);
+    const std::string command = formatted("'{}' '{}/tests/interop/codec_writer.py' '{}' '{}' 2>&1", python, source,
+                                          folder_->path().string(), sglang);
     FILE* pipe = ::popen(command.c_str(), "r");
     ASSERT_NE(pipe, nullptr);
     char piece[4096];

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dims language and the putting together of shards, against SGLang's own functions.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/dims.h"
 #include "dbg/error.h"
 #include "support/temp_folder.h"
@@ -140,8 +140,8 @@ class DimsInteropTest : public testing::Test {
     for (const Case& one : *cases) all.push_back(as_json(one));
     std::ofstream(*folder / "shards.json") << all;
     const std::string command =
-        fmt::format("'{}' '{}/tests/interop/dims_twin.py' '{}' '{}'", variable("DBG_TEST_PYTHON"),
-                    variable("DBG_TEST_SOURCE_DIR"), folder->path().string(), variable("DBG_TEST_SGLANG_DIR"));
+        formatted("'{}' '{}/tests/interop/dims_twin.py' '{}' '{}'", variable("DBG_TEST_PYTHON"),
+                  variable("DBG_TEST_SOURCE_DIR"), folder->path().string(), variable("DBG_TEST_SGLANG_DIR"));
     if (std::system(command.c_str()) != 0) throw std::runtime_error("failed: " + command);
   }
   static void TearDownTestSuite() {
@@ -198,7 +198,7 @@ TEST_F(DimsInteropTest, ShardsMakeWhatTheTwinMakesOfThem) {
   int odd_replicas = 0;
   for (std::size_t i = 0; i < cases->size(); ++i) {
     const Case& one = cases->at(i);
-    SCOPED_TRACE(fmt::format("case {}: {}", i, one.dims));
+    SCOPED_TRACE(formatted("case {}: {}", i, one.dims));
     const Unsharded mine = unshard(Dims::parse(one.dims), one.shards, one.options);
     const auto values = answers[i]["values"].get<std::vector<float>>();
     // The twin keeps dimensions `1`, and so does dbg.

@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <caffe2/serialize/inline_container.h>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/formatted.h"
 #include "codec/archive.h"
 #include "support/temp_folder.h"
 
@@ -71,14 +71,14 @@ TEST(LargeArchiveInteropTest, EntriesBeyond4GiBAreFound) {
 
   const char* python = std::getenv("DBG_TEST_PYTHON");
   ASSERT_NE(python, nullptr) << "run by ctest, which sets DBG_TEST_PYTHON";
-  const std::string program = fmt::format(
+  const std::string program = formatted(
       "import torch, zipfile\n"
       "a, b, c, d = torch.load('{0}', mmap=True)\n"
       "assert a.tolist() == [0, 1, 2] and c.tolist() == [0, 1, 2, 3, 4] and d.sum() == 200000\n"
       "assert b.shape == ({1},) and b[0] == 7 and b[-1] == 9 and b[1] == 0\n"
       "assert zipfile.ZipFile('{0}').getinfo('archive/data/1').file_size == {1}\n",
       path, kBytes);
-  EXPECT_EQ(std::system(fmt::format("'{}' -c \"{}\"", python, program).c_str()), 0);
+  EXPECT_EQ(std::system(formatted("'{}' -c \"{}\"", python, program).c_str()), 0);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // dbg's ranks and torch.distributed's in one gloo group, either as rank 0.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -19,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "distributed/collectives.h"
 #include "distributed/objects.h"
@@ -109,8 +109,8 @@ TEST_P(ObjectsInteropTest, AllOperationsAgree) {
   const char* python = std::getenv("DBG_TEST_PYTHON");
   const char* source_dir = std::getenv("DBG_TEST_SOURCE_DIR");
   const std::string command =
-      fmt::format("DBG_TEST_CPP_RANK={} '{}' '{}/tests/interop/objects_peer.py' '{}' {} 2 2>&1", rank,
-                  python != nullptr ? python : "python3", source_dir != nullptr ? source_dir : ".", path, other);
+      formatted("DBG_TEST_CPP_RANK={} '{}' '{}/tests/interop/objects_peer.py' '{}' {} 2 2>&1", rank,
+                python != nullptr ? python : "python3", source_dir != nullptr ? source_dir : ".", path, other);
   FILE* peer = ::popen(command.c_str(), "r");
   ASSERT_NE(peer, nullptr);
   // Read on a thread of its own, so that the peer never waits for a full pipe.
@@ -179,7 +179,7 @@ TEST_P(ObjectsInteropTest, AllOperationsAgree) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ObjectsInteropTest, testing::Values(0, 1),
-                         [](const testing::TestParamInfo<int>& rank) { return fmt::format("dbg_is_{}", rank.param); });
+                         [](const testing::TestParamInfo<int>& rank) { return formatted("dbg_is_{}", rank.param); });
 
 }  // namespace
 }  // namespace dbg::distributed

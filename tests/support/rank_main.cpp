@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // main() of test binaries that start themselves as ranks, and the rank process's side.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -14,6 +13,7 @@
 #include <thread>
 
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "support/rank_processes.h"
 #include "support/rank_protocol.h"
 #include "support/thread_stacks.h"
@@ -44,14 +44,14 @@ void watch_test_process() {
     const ssize_t got = ::recv(kChildSocket, &request, 1, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) std::_Exit(EXIT_FAILURE);
-    say(fmt::format("\n=== stacks of process {}\n{}{}\n", ::getpid(), stacks_of_other_threads(), kEndOfStacks));
+    say(formatted("\n=== stacks of process {}\n{}{}\n", ::getpid(), stacks_of_other_threads(), kEndOfStacks));
   }
 }
 
 }  // namespace
 
 bool register_rank_body(std::string_view name, RankBody body) {
-  if (!bodies().emplace(name, body).second) throw std::logic_error(fmt::format("two rank bodies named {}", name));
+  if (!bodies().emplace(name, body).second) throw std::logic_error(formatted("two rank bodies named {}", name));
   return true;
 }
 
@@ -60,7 +60,7 @@ std::optional<int> run_rank_if_asked() {
   if (name.empty()) return std::nullopt;
   const auto body = bodies().find(name);
   if (body == bodies().end()) {
-    say(fmt::format("no DBG_RANK_BODY is named '{}'\n", name));
+    say(formatted("no DBG_RANK_BODY is named '{}'\n", name));
     return EXIT_FAILURE;
   }
   std::thread(watch_test_process).detach();
@@ -68,7 +68,7 @@ std::optional<int> run_rank_if_asked() {
   const RankContext context{std::stoi(variable(kRankVariable)), std::stoi(variable(kWorldSizeVariable)),
                             variable(kArgumentVariable)};
   if (const auto cause = base::run_fenced([&] { body->second(context); })) {
-    say(fmt::format("rank {} threw: {}\n", context.rank, *cause));
+    say(formatted("rank {} threw: {}\n", context.rank, *cause));
     return EXIT_FAILURE;
   }
   return testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed() ? EXIT_FAILURE : EXIT_SUCCESS;

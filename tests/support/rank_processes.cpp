@@ -4,7 +4,6 @@
 #include "support/rank_processes.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
@@ -21,6 +20,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "support/rank_protocol.h"
 
@@ -169,8 +169,8 @@ void RankProcesses::wait_for_output(int rank, std::string_view text) {
   Process& process = *processes_.at(static_cast<std::size_t>(rank));
   if (process.wait_for(text, deadline_)) return;
   const std::lock_guard lock(process.mutex);
-  throw Error(fmt::format("rank {} {} without printing '{}'; it printed:\n{}", rank,
-                          process.ended ? "ended" : "reached the limit", text, process.output));
+  throw Error(formatted("rank {} {} without printing '{}'; it printed:\n{}", rank,
+                        process.ended ? "ended" : "reached the limit", text, process.output));
 }
 
 void RankProcesses::send_signal(int rank, int number) {
@@ -230,8 +230,8 @@ const std::vector<RankResult>& RankProcesses::wait() {
   if (!all_passed) {
     for (const RankResult& result : results_) {
       const std::string text =
-          fmt::format("--- rank {}{}\n{}\n", result.rank,
-                      result.timed_out ? fmt::format(" (not done after {} ms)", limit_.count()) : "", result.output);
+          formatted("--- rank {}{}\n{}\n", result.rank,
+                    result.timed_out ? formatted(" (not done after {} ms)", limit_.count()) : "", result.output);
       const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
       static_cast<void>(ignored);
     }
@@ -247,8 +247,8 @@ void expect_all_passed(const std::vector<RankResult>& results) {
   for (const RankResult& result : results) {
     if (result.passed()) continue;
     const std::string how = result.timed_out   ? "was not done in time"
-                            : result.exit_code ? fmt::format("exited with {}", *result.exit_code)
-                                               : fmt::format("was killed by signal {}", result.signal.value_or(0));
+                            : result.exit_code ? formatted("exited with {}", *result.exit_code)
+                                               : formatted("was killed by signal {}", result.signal.value_or(0));
     ADD_FAILURE() << "rank " << result.rank << " " << how << "; its output is on stderr";
   }
 }

@@ -3,7 +3,6 @@
 // The harness of ranks as processes: what they are told, how they fail, what is kept of them.
 #include "support/rank_processes.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
@@ -16,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "base/formatted.h"
 #include "dbg/error.h"
 #include "dbg/participant.h"
 #include "support/waits.h"
@@ -35,8 +35,8 @@ std::string variable(const char* name) {
 }
 
 DBG_RANK_BODY(says_who_it_is) {
-  say(fmt::format("{} of {}, {}, {}, {}, {}\n", context.rank, context.world_size, context.argument,
-                  current_participant()->rank(), variable("DBG_TEST_GIVEN"), variable("DBG_TEST_TAKEN")));
+  say(formatted("{} of {}, {}, {}, {}, {}\n", context.rank, context.world_size, context.argument,
+                current_participant()->rank(), variable("DBG_TEST_GIVEN"), variable("DBG_TEST_TAKEN")));
 }
 
 TEST(RankProcessesTest, RanksAreToldWhoTheyAre) {
@@ -51,7 +51,7 @@ TEST(RankProcessesTest, RanksAreToldWhoTheyAre) {
     const RankResult& result = results[static_cast<std::size_t>(rank)];
     EXPECT_TRUE(result.passed());
     EXPECT_EQ(result.rank, rank);
-    EXPECT_EQ(result.output, fmt::format("{} of 3, some text, {}, value, (unset)\n", rank, rank));
+    EXPECT_EQ(result.output, formatted("{} of 3, some text, {}, value, (unset)\n", rank, rank));
   }
 }
 
@@ -126,7 +126,7 @@ TEST(RankProcessesTest, AHangShowsTheStacksOfAllThreadsAndEnds) {
   for (const RankResult& result : results) {
     EXPECT_TRUE(result.timed_out);
     EXPECT_EQ(result.signal, SIGKILL);
-    EXPECT_THAT(result.output, HasSubstr(fmt::format("(rank {})", result.rank)));
+    EXPECT_THAT(result.output, HasSubstr(formatted("(rank {})", result.rank)));
     EXPECT_THAT(result.output, HasSubstr("wait_forever_here"));
     EXPECT_THAT(result.output, HasSubstr("hangs_in_two_threads")) << "the main thread's stack is missing";
     EXPECT_NONFATAL_FAILURE(expect_all_passed({result}), "was not done in time");

@@ -3,7 +3,6 @@
 // Starts the threads, waits for them, reports.
 #include "support/rank_threads.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "dbg/participant.h"
 #include "support/thread_stacks.h"
 
@@ -36,15 +36,15 @@ void say(const std::string& text) {
 }
 
 void run_rank(int rank, int world_size, const std::function<void(int)>& body, Progress& progress) {
-  name_this_thread(fmt::format("rank {}", rank));
+  name_this_thread(formatted("rank {}", rank));
   std::exception_ptr error;
   try {
     const ParticipantScope bound(std::make_shared<const Participant>(rank, world_size, rank));
-    const testing::ScopedTrace trace("", 0, fmt::format("rank {} of {}", rank, world_size));
+    const testing::ScopedTrace trace("", 0, formatted("rank {} of {}", rank, world_size));
     body(rank);
   } catch (...) {
     error = std::current_exception();
-    say(fmt::format("rank {} of {} failed: {}\n", rank, world_size, base::describe_current_exception()));
+    say(formatted("rank {} of {} failed: {}\n", rank, world_size, base::describe_current_exception()));
   }
   const std::lock_guard lock(progress.mutex);
   progress.is_done[static_cast<std::size_t>(rank)] = true;
@@ -62,7 +62,7 @@ bool all_done(const Progress& progress) {
 [[noreturn]] void report_hang(const Progress& progress, std::chrono::milliseconds limit) {
   std::string text = "these ranks are not done after " + std::to_string(limit.count()) + " ms:";
   for (std::size_t rank = 0; rank < progress.is_done.size(); ++rank) {
-    if (!progress.is_done[rank]) text += fmt::format(" {}", rank);
+    if (!progress.is_done[rank]) text += formatted(" {}", rank);
   }
   say(text + "\n" + stacks_of_other_threads());
   std::_Exit(EXIT_FAILURE);

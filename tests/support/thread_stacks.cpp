@@ -6,7 +6,6 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <execinfo.h>
-#include <fmt/format.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -24,6 +23,8 @@
 #include <memory>
 #include <mutex>
 #include <vector>
+
+#include "base/formatted.h"
 
 namespace dbg::test {
 namespace {
@@ -113,7 +114,7 @@ std::string demangled(const char* name) {
 std::string from_addr2line(const void* base, const void* address) {
   const auto offset = static_cast<std::size_t>(static_cast<const char*>(address) - static_cast<const char*>(base));
   const std::string binary = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command = fmt::format("addr2line -Cfpie '{}' {:#x} 2>/dev/null", binary, offset);
+  const std::string command = formatted("addr2line -Cfpie '{}' {:#x} 2>/dev/null", binary, offset);
   std::string lines;
   if (FILE* pipe = ::popen(command.c_str(), "r")) {
     std::array<char, 4096> text{};
@@ -134,14 +135,14 @@ std::string frame_text(void* address) {
   // A return address is the instruction after the call, which may belong to the next function.
   const void* call = static_cast<const char*>(address) - 1;
   Dl_info info{};
-  if (::dladdr(call, &info) == 0 || info.dli_fname == nullptr) return fmt::format("{}", address);
+  if (::dladdr(call, &info) == 0 || info.dli_fname == nullptr) return formatted("{}", address);
   if (info.dli_sname != nullptr) return demangled(info.dli_sname);
   if (info.dli_fbase == base_of_this_binary()) {
     std::string text = from_addr2line(info.dli_fbase, call);
     if (!text.empty()) return text;
   }
-  return fmt::format("{}+{:#x}", std::filesystem::path(info.dli_fname).filename().string(),
-                     static_cast<const char*>(call) - static_cast<const char*>(info.dli_fbase));
+  return formatted("{}+{:#x}", std::filesystem::path(info.dli_fname).filename().string(),
+                   static_cast<const char*>(call) - static_cast<const char*>(info.dli_fbase));
 }
 
 }  // namespace
@@ -159,11 +160,11 @@ std::string stacks_of_other_threads() {
     std::string name;
     std::ifstream comm(entry.path() / "comm");
     std::getline(comm, name);
-    text += fmt::format("thread {} ({}):\n", thread, name);
+    text += formatted("thread {} ({}):\n", thread, name);
     const std::vector<void*> frames = frames_of(thread);
     if (frames.empty()) text += "    no answer\n";
     // The first two are the handler and the trampoline that called it.
-    for (std::size_t i = 2; i < frames.size(); ++i) text += fmt::format("    #{} {}\n", i - 2, frame_text(frames[i]));
+    for (std::size_t i = 2; i < frames.size(); ++i) text += formatted("    #{} {}\n", i - 2, frame_text(frames[i]));
   }
   return text;
 }
