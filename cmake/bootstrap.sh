@@ -12,7 +12,7 @@ usage: cmake/bootstrap.sh [options]
   --model           also fetch the model all-MiniLM-L6-v2 (for examples/minilm)
   --full            all of torch's own requirements and the Python peers of the tests, SGLang's debug tools,
                     torch's newest Flight Recorder analyzer, the model; as root also Chromium
-  --fuzz            also clang and its fuzzer runtime
+  --clang           also clang with its sanitizers and its fuzzer, for the presets asan, tsan and fuzz
   --own-torch       install torch even where one exists
   --build-dir DIR   where the environment, the peers and the model go (default: build, in the source folder)
   --no-apt          neither look for nor install system packages
@@ -30,13 +30,13 @@ torch_version=${DBG_TORCH_VERSION:-2.11.0}
 torch_floor=2.7
 sglang_version=0.5.14
 analyzer_version=2.15.0
-full=no model=no fuzz=no own_torch=no apt=yes dry_run=no
+full=no model=no clang=no own_torch=no apt=yes dry_run=no
 
 while [ $# -gt 0 ]; do
   case $1 in
     --full) full=yes model=yes ;;
     --model) model=yes ;;
-    --fuzz) fuzz=yes ;;
+    --clang) clang=yes ;;
     --own-torch) own_torch=yes ;;
     --build-dir) build_dir=${2:?--build-dir needs a folder}; shift ;;
     --no-apt) apt=no ;;
@@ -97,7 +97,7 @@ EOF
   if [ "$full" = yes ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     command -v chromium >/dev/null || command -v google-chrome >/dev/null || echo chromium
   fi
-  if [ "$fuzz" = yes ]; then
+  if [ "$clang" = yes ]; then
     local runtime
     runtime=$(clang++ -print-file-name="libclang_rt.fuzzer-$(uname -m).a" 2>/dev/null || true)
     [ -e "$runtime" ] || echo clang libclang-rt-dev

@@ -31,9 +31,14 @@ if(DBG_SANITIZE_FLAGS)
 endif()
 if(DBG_PCH)
   target_precompile_headers(dbg PRIVATE "${PROJECT_SOURCE_DIR}/src/pch.h")
-  if(DBG_BUILD_TESTS)  # whose sources reuse it
+  if(DBG_BUILD_TESTS)
+    # Theirs, who reuse it; whatever uses it must be compiled as it was.
     target_precompile_headers(dbg PRIVATE <gmock/gmock.h>)
-    target_include_directories(dbg SYSTEM PRIVATE $<TARGET_PROPERTY:GTest::gmock,INTERFACE_INCLUDE_DIRECTORIES>)
+    target_include_directories(dbg SYSTEM PRIVATE $<TARGET_PROPERTY:GTest::gtest,INTERFACE_INCLUDE_DIRECTORIES>)
+    foreach(_dbg_kind IN ITEMS DEFINITIONS OPTIONS)
+      set_property(TARGET dbg_private APPEND PROPERTY INTERFACE_COMPILE_${_dbg_kind}
+                                                      $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_${_dbg_kind}>)
+    endforeach()
   endif()
 endif()
 

@@ -81,6 +81,7 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   request.group_name = names.group;
   request.group_desc = half->state.label;
   request.half = half->half;
+  request.local_rank = world.local_rank();
   request.interface = world.interface();
   request.timeout = impl->timeout;
   try {
