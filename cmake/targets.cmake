@@ -28,6 +28,9 @@ target_link_libraries(
 if(DBG_SANITIZE_FLAGS)
   target_compile_options(dbg PRIVATE ${DBG_SANITIZE_FLAGS})
   target_link_options(dbg INTERFACE ${DBG_SANITIZE_FLAGS})
+  # clang puts a sanitizer's runtime into the program only. Among the libraries, so that it comes after libtorch's option.
+  set(_dbg_is_shared $<IN_LIST:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY$<SEMICOLON>MODULE_LIBRARY>)
+  target_link_libraries(dbg INTERFACE $<${_dbg_is_shared}:-Wl,--unresolved-symbols=ignore-all>)
 endif()
 if(DBG_PCH)
   target_precompile_headers(dbg PRIVATE "${PROJECT_SOURCE_DIR}/src/pch.h")
