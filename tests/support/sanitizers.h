@@ -21,10 +21,11 @@ inline constexpr bool kUnderAddressSanitizer = false;
 
 /// It ends forked children that start threads, and delivers no signal to a thread that waits.
 #if defined(__SANITIZE_THREAD__) || DBG_TEST_HAS_FEATURE(thread_sanitizer)
-inline constexpr bool kUnderThreadSanitizer = true;
+#define DBG_TEST_UNDER_THREAD_SANITIZER 1
 #else
-inline constexpr bool kUnderThreadSanitizer = false;
+#define DBG_TEST_UNDER_THREAD_SANITIZER 0
 #endif
+inline constexpr bool kUnderThreadSanitizer = DBG_TEST_UNDER_THREAD_SANITIZER != 0;
 
 #undef DBG_TEST_HAS_FEATURE
 
