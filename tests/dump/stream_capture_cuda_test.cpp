@@ -4,7 +4,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAGraph.h>
-#include <c10/cuda/CUDAGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "dump/dumper_fixture.h"
 #include "dump/stream_capture.h"
@@ -23,7 +24,8 @@ TEST_F(StreamCaptureCudaTest, ADumpInsideACaptureIsCountedAndLeavesTheGraphWhole
   Dumper dumper(config());
   const at::Tensor x = at::ones({4}, at::TensorOptions().device(at::kCUDA));
   at::Tensor y = x * 2;  // the kernel is loaded before the capture
-  const c10::cuda::CUDAStreamGuard on_own_stream(c10::cuda::getStreamFromPool());
+  const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
+  const c10::StreamGuard on_own_stream(cuda.getStreamFromGlobalPool(x.device()));
   at::cuda::CUDAGraph graph;
   EXPECT_FALSE(is_stream_capturing());
   graph.capture_begin();
