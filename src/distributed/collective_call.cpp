@@ -14,6 +14,7 @@
 
 #include "base/formatted.h"
 #include "distributed/failure_notes.h"
+#include "distributed/recorder_gate.h"
 
 namespace dbg::distributed {
 namespace {
@@ -70,6 +71,14 @@ milliseconds CollectiveCall::left() const {
 }
 
 void CollectiveCall::run(const CallShape& shape, Start start) {
+  run_ungated(shape, [&](milliseconds left) {
+    std::optional<RecorderGate> gate;
+    if (is_gloo_) gate.emplace(half_);
+    return start(left);
+  });
+}
+
+void CollectiveCall::run_ungated(const CallShape& shape, Start start) {
   std::optional<CommsRecord> record;
   if (!records_itself_) record.emplace(half_, operation_, sequence_, shape);
   peer_ = shape.peer;
@@ -95,8 +104,15 @@ void CollectiveCall::run(const CallShape& shape, Start start) {
 }
 
 void CollectiveCall::run_blocking(const CallShape& shape, c10::function_ref<void(milliseconds)> body) {
-  run(shape, [&](milliseconds left) {
+  run_ungated(shape, [&](milliseconds left) {
     body(left);
+    return c10::intrusive_ptr<c10d::Work>();
+  });
+}
+
+void CollectiveCall::run_starting(const CallShape& shape, c10::function_ref<void()> start) {
+  run(shape, [&](milliseconds) {
+    start();
     return c10::intrusive_ptr<c10d::Work>();
   });
 }
