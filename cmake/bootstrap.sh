@@ -101,6 +101,7 @@ EOF
     local runtime
     runtime=$(clang++ -print-file-name="libclang_rt.fuzzer-$(uname -m).a" 2>/dev/null || true)
     [ -e "$runtime" ] || echo clang libclang-rt-dev
+    command -v llvm-symbolizer >/dev/null || echo llvm  # a finding is addresses without it
   fi
 }
 
