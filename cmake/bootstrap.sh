@@ -12,7 +12,7 @@ usage: cmake/bootstrap.sh [options]
   --model           also fetch the model all-MiniLM-L6-v2 (for examples/minilm)
   --full            all of torch's own requirements and the Python peers of the tests, SGLang's debug tools,
                     torch's newest Flight Recorder analyzer, the model; as root also Chromium
-  --clang           also clang with its sanitizers and its fuzzer, for the presets asan, tsan and fuzz
+  --clang           also clang with its sanitizers and its fuzzer, for the presets no-nccl, asan, tsan and fuzz
   --own-torch       install torch even where one exists
   --build-dir DIR   where the environment, the peers and the model go (default: build, in the source folder)
   --no-apt          neither look for nor install system packages

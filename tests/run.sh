@@ -11,7 +11,7 @@ usage: tests/run.sh [--all]
 Sets up (cmake/bootstrap.sh --full), builds in Release and runs the unit, dist, interop and consumer tests.
 
   --all   also: the slow tests, AddressSanitizer and UBSan on the unit tests, ThreadSanitizer on the threaded ones, a
-          Debug build without NCCL (where warnings are errors: at -O3 g++ 12 invents some), a short run of each fuzz target
+          Debug build without NCCL, a short run of each fuzz target; warnings are errors, g++'s and clang's
 
 Environment: DBG_JOBS (default: the number of cores), DBG_WITH_NCCL (ON, AUTO or OFF; default ON, for which a libtorch with
 CUDA is needed), DBG_FUZZ_SECONDS a target (default 20), DBG_CTEST_OPTIONS, and what
