@@ -154,24 +154,34 @@ void PercentileFinder<Real>::select_among_kept() {
     if (first[digit] != 0) ends[first[digit]] = static_cast<std::size_t>(counts[digit]);
   }
   std::partial_sum(ends.begin(), ends.end(), ends.begin());
-  // Without a branch: which of the values are wanted follows no pattern.
+  // Without a branch: which of the values are wanted follows no pattern. What is not is overwritten by the next.
+  std::vector<Key> found(ends.back() + 1);
   std::size_t candidates = 0;
   for (const Key key : kept_) {
-    kept_[candidates] = key;
+    found[candidates] = key;
     candidates += first[key >> shift_of(0)] != 0;
   }
   std::vector<Key> sorted(candidates);
   std::vector<std::size_t> places(ends.begin(), ends.end() - 1);
-  for (std::size_t i = 0; i < candidates; ++i) sorted[places[first[kept_[i] >> shift_of(0)] - 1u]++] = kept_[i];
-  std::size_t settled = 0;  // what stands before is no larger, and what stands behind no smaller
+  for (std::size_t i = 0; i < candidates; ++i) sorted[places[first[found[i] >> shift_of(0)] - 1u]++] = found[i];
+  std::size_t settled = 0;  // values that are in their place, with all that are smaller before them
   for (const std::size_t which : order_) {
     Wanted& wanted = wanted_[which];
     const std::size_t at = ends[wanted.table] + static_cast<std::size_t>(wanted.rank_in_table);
-    const auto begin = sorted.begin() + static_cast<std::ptrdiff_t>(std::max(settled, ends[wanted.table]));
-    const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(ends[wanted.table + 1]);
-    std::nth_element(begin, sorted.begin() + static_cast<std::ptrdiff_t>(at), end);
+    if (at >= settled) {
+      const auto place = sorted.begin() + static_cast<std::ptrdiff_t>(at);
+      const auto begin = sorted.begin() + static_cast<std::ptrdiff_t>(std::max(settled, ends[wanted.table]));
+      const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(ends[wanted.table + 1]);
+      if (place == begin) {
+        std::iter_swap(place, std::min_element(begin, end));
+      } else if (place == end - 1) {
+        std::iter_swap(place, std::max_element(begin, end));
+      } else {
+        std::nth_element(begin, place, end);
+      }
+      settled = at + 1;
+    }
     wanted.key = sorted[at];
-    settled = at;
   }
   kept_ = {};
   level_ = kLevels;
