@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/formatted.h"
+#include "compare/sequence_lengths.h"
 #include "dbg/dump_record.h"
 #include "dbg/error.h"
 #include "dump/record_name.h"
@@ -86,6 +87,9 @@ RecordDescriptor describe_file(const std::string& path) {
 RecordFolder open_folder(const std::string& folder, const std::string& what, const Filter& where) {
   RecordFolder opened{folder, {}, {}};
   while (opened.path.size() > 1 && opened.path.back() == '/') opened.path.pop_back();
+  if (std::error_code ignored; fs::is_regular_file(opened.path, ignored)) {
+    throw ConfigError(formatted("{}: '{}' is a file; name the folder it lies in", what, opened.path));
+  }
   std::vector<std::string> paths = list_records(opened.path);
   if (paths.empty()) {
     const std::vector<std::string> inner = folders_with_records(opened.path);
@@ -105,11 +109,12 @@ RecordFolder open_folder(const std::string& folder, const std::string& what, con
   }
   const std::size_t all = paths.size();
   for (std::string& path : paths) {
+    RecordDescriptor descriptor = describe_file(path);
+    if (tells_sequence_lengths(descriptor.name)) opened.length_records.push_back({path, descriptor});
     if (!where.matches_everything()) {
       const std::optional<Tags> tags = parse_record_name(fs::path(path).filename().native());
       if (!tags || !where.matches(typed(*tags))) continue;
     }
-    RecordDescriptor descriptor = describe_file(path);
     opened.records.push_back({std::move(path), std::move(descriptor)});
   }
   if (opened.records.empty()) {

@@ -14,7 +14,8 @@ namespace dbg::compare {
 struct RecordFolder {
   std::string path;  ///< where the records are
   std::vector<RecordFile> records;
-  std::string note;  ///< set when another folder was taken than the one that was named
+  std::vector<RecordFile> length_records;  ///< that tell the lengths of packed sequences, let through or not
+  std::string note;                        ///< set when another folder was taken than the one that was named
 };
 
 /// Lists the records of `folder`, or of the only folder in it that has some, that `where` lets through. `what` is for
