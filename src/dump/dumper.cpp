@@ -84,7 +84,7 @@ void Dumper::configure(DumperConfig config) {
 }
 
 void Dumper::configure(const std::vector<std::string>& key_values) {
-  impl_->configure(impl_->config().with_overrides(key_values));
+  impl_->configure(key_values);
 }
 
 void Dumper::reset() {

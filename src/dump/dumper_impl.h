@@ -101,6 +101,8 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   bool refuse_in_forked_child();
 
   void configure(DumperConfig config);
+  /// Changes some fields and leaves what another thread configures meanwhile.
+  void configure(const std::vector<std::string>& key_values);
   DumperConfig config();
   void reset();
   DumperState state();
@@ -115,6 +117,8 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
 
  private:
   std::shared_ptr<const Settings> settings() const;
+  /// Takes `config`, which is valid; unless `expected` is given and others are the settings by now: then nothing.
+  bool replace_config(DumperConfig config, const Settings* expected);
   /// The step that the participant of a capture is in.
   std::int64_t step_of(const GradCapture& capture) noexcept;
   /// Dumps what `visit` hands to its argument, a function of key and value, inside the fence.
