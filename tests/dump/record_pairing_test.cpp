@@ -76,7 +76,8 @@ TEST(RecordPairingTest, TagsAreComparedByWhatTheyPrintAs) {
 }
 
 TEST(RecordPairingTest, ATagOfOneSideOnlyDoesNotCount) {
-  const std::vector<RecordDescriptor> plain = {record("x", 0, 1, {{"layer_id", 0}}), record("x", 0, 2, {{"layer_id", 0}})};
+  const std::vector<RecordDescriptor> plain = {record("x", 0, 1, {{"layer_id", 0}}),
+                                               record("x", 0, 2, {{"layer_id", 0}})};
   const std::vector<RecordDescriptor> tagged = {record("x", 0, 1, {{"layer_id", 0}, {"request", "a"}}),
                                                 record("x", 0, 2, {{"layer_id", 0}, {"request", "b"}})};
   EXPECT_THAT(pairs_of(pair_records(plain, tagged)), ElementsAre("0 | 0", "1 | 1"));
