@@ -230,7 +230,7 @@ class DBG_API CaptureScope {
 /// counted by cause, logged at a limited rate, and leave the model's tensors as they were.
 ///
 /// Step and dump index are kept per participant, the context per participant and thread: a thread that is new to the
-/// participant starts with what `set_ctx` set on the thread that used it first. A forked child's copy is off.
+/// participant starts with what the first thread that called `set_ctx` has set. A forked child's copy is off.
 /// Threads: safe to call from any thread. `configure`, `add_plugin` and `set_interceptor` act from the next call on.
 class DBG_API Dumper {
  public:
