@@ -100,6 +100,21 @@ void DumperImpl::configure(DumperConfig config) {
     if (!detached_.load(std::memory_order_acquire)) publish_enabled(enable);
   }
   say_at_start(told);
+  tell_listener();
+}
+
+void DumperImpl::tell_listener() {
+  const std::lock_guard lock(listener_mutex_);
+  if (listener_) listener_(settings()->config);
+}
+
+void DumperImpl::set_config_listener(ConfigListener listener) {
+  if (refuse_in_forked_child()) return;
+  {
+    const std::lock_guard lock(listener_mutex_);
+    listener_.swap(listener);
+  }
+  tell_listener();
 }
 
 std::uint64_t DumperImpl::add_plugin(std::shared_ptr<FrameworkPlugin> plugin) {
