@@ -117,7 +117,7 @@ class ScopedTransform {
 /// Whether two tensors hold the same bits, NaN included.
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
-         at::equal(a.contiguous().view(at::kByte), b.contiguous().view(at::kByte));
+         at::equal(a.reshape({-1}).contiguous().view(at::kByte), b.reshape({-1}).contiguous().view(at::kByte));
 }
 
 }  // namespace dbg::test
