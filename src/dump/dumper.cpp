@@ -112,6 +112,10 @@ void Dumper::set_interceptor(ValueInterceptor interceptor) {
   impl_->set_interceptor(std::move(interceptor));
 }
 
+void Dumper::set_config_listener(ConfigListener listener) {
+  impl_->set_config_listener(std::move(listener));
+}
+
 // What a scope owns: it may outlive its Dumper, and the thread may be bound to another participant by its end.
 struct ContextScope::State {
   std::shared_ptr<ParticipantState> participant;

@@ -109,6 +109,7 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   std::uint64_t add_plugin(std::shared_ptr<FrameworkPlugin> plugin);
   void remove_plugin(std::uint64_t id);
   void set_interceptor(ValueInterceptor interceptor);
+  void set_config_listener(ConfigListener listener);
   std::optional<std::int64_t> layer_id_of(std::string_view module_path);
 
   /// Writes the gradient of a tensor that was dumped at `capture`'s step. Called by autograd's threads; never throws
@@ -151,6 +152,7 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   void record_fault(const Settings& settings, FaultPlace place, std::string_view name);
   void count(DumpOutcome outcome, std::uint64_t number = 1) noexcept;
   void publish_enabled(bool enabled) noexcept;
+  void tell_listener();
 
   std::atomic<unsigned char>* enabled_;
   std::atomic<unsigned char>* mirror_;
@@ -162,6 +164,10 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   mutable std::mutex settings_mutex_;
   std::shared_ptr<const Settings> settings_;  // under settings_mutex_
   std::uint64_t last_plugin_id_ = 0;          // under settings_mutex_
+
+  // Held while the listener is called: two that configure at once would else leave it with the older one's settings.
+  std::mutex listener_mutex_;
+  ConfigListener listener_;  // under listener_mutex_
 
   std::mutex sink_mutex_;
   std::string exp_name_;              // under sink_mutex_: empty until claimed

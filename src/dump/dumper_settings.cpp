@@ -118,7 +118,22 @@ bool DumperImpl::replace_config(DumperConfig config, const Settings* expected) {
     if (!detached_.load(std::memory_order_acquire)) publish_enabled(enable);
   }
   say_at_start(told);
+  tell_listener();
   return true;
+}
+
+void DumperImpl::tell_listener() {
+  const std::lock_guard lock(listener_mutex_);
+  if (listener_) listener_(settings()->config);
+}
+
+void DumperImpl::set_config_listener(ConfigListener listener) {
+  if (refuse_in_forked_child()) return;
+  {
+    const std::lock_guard lock(listener_mutex_);
+    listener_.swap(listener);
+  }
+  tell_listener();
 }
 
 std::uint64_t DumperImpl::add_plugin(std::shared_ptr<FrameworkPlugin> plugin) {
