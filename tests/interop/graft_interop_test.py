@@ -8,6 +8,7 @@ Both sides record what they hold after each graft, so the sender's record is wha
 usage: graft_interop_test.py [twins] [test ...]    `twins`: Python on both sides, to see that the ranks do what they should
 """
 
+import json
 import pathlib
 import sys
 import tempfile
@@ -95,10 +96,8 @@ def counts_between(folder, baseline, target):
         side.settings[transform[side.language]] = named[side.language]
     ranks = run(folder, baseline, target)
     counts = {"baseline": baseline.count, "target": target.count}
-    extras_of = [EXTRAS if rank % 2 == 0 else None for rank in range(4)]
-    for extras in extras_of:
-        if extras:
-            extras["nested"] = {"pair": list(extras["nested"]["pair"])}
+    # As JSON has them: a tuple is a list there.
+    extras_of = json.loads(json.dumps([EXTRAS if rank % 2 == 0 else None for rank in range(4)]))
     for direction in ("b2t", "t2b"):
         name = f"{direction}_counts"
         sender = senders_of(name)
@@ -109,20 +108,12 @@ def counts_between(folder, baseline, target):
         check(len(said) == receivers, name, said)
         for line in said:
             check(line["firsts"] == firsts, name, line)
-            if name == line["transform"]:
-                seen = [_listed(one) for one in line["extras"]]
-                check(seen == extras_of[:senders], name, seen)
+            check(line["extras"] == extras_of[:senders], name, line)
         for rank in range(receivers):
             part = firsts[rank * senders // receivers:(rank + 1) * senders // receivers]
             part = part or [firsts[rank * senders // receivers]]
             value = held[name, rank][0]
             check((value == sum(part) / len(part)).all(), name, "rank", rank, value, part)
-
-
-def _listed(extras):
-    if not extras:
-        return extras
-    return {**extras, "nested": {"pair": list(extras["nested"]["pair"])}}
 
 
 def test_many_to_few_and_few_to_many(folder):
@@ -244,6 +235,7 @@ def main():
     if chosen[:1] == ["twins"]:
         chosen = chosen[1:]
         MIXED[:] = [("python", "python")]
+        DTYPES[:] = [one for one in DTYPES if one not in NOT_READ_BY_PYTHON]
     tests = {name: value for name, value in globals().items() if name.startswith("test_")}
     failed = []
     for name, test in tests.items():

@@ -83,15 +83,11 @@ EXTRAS = {"shard": 3, "half": 0.5, "text": "é", "none": None, "list": [1, 2.5, 
 # ---- transforms, named in DUMPER_GRAFTER_TRANSFORM_PATH
 
 
-def as_json(value):
-    return list(map(as_json, value)) if isinstance(value, tuple) else value
-
-
 def average_or_spread(graft_input):
     """Of many senders the mean of this rank's part of them, of few the one whose part this rank holds."""
     received, rank, receivers = graft_input.received_list, dist.get_rank(), dist.get_world_size()
     say(transform=graft_input.tags["name"], firsts=[float(one.flatten()[0]) for one in received],
-        extras=[as_json(one) for one in graft_input.received_extras_list])
+        extras=graft_input.received_extras_list)
     if len(received) >= receivers:
         part = len(received) // receivers
         return torch.stack(received[part * rank:part * (rank + 1)]).mean(0)
