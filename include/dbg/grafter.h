@@ -53,6 +53,8 @@ struct DBG_API GraftConfig {
   std::int64_t max_bytes = std::int64_t{4} << 30;
   /// For role `file`: a folder of records.
   std::string folder = {};
+  /// Speaks the Python twin's wire even where all ranks are dbg: to see what the other costs, and what it is for.
+  bool plain_wire = false;
   /// For tests: faults throw, once this rank has done its part of the protocol.
   bool strict = false;
 
@@ -80,8 +82,8 @@ struct GraftInput {
   GraftDirection direction = GraftDirection::b2t;
   int receiver_rank = 0;  ///< this rank among the receivers
   int receiver_count = 1;
-  std::vector<GraftPlace> received_places;  ///< of the senders
-  GraftPlace target_place;
+  std::vector<GraftPlace> received_places = {};  ///< of the senders
+  GraftPlace target_place = {};
 };
 
 /// Makes what replaces the target: a tensor of the target's shape and dtype. May throw, and may do with `target` what

@@ -21,13 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::int64_t integer_of(const Tags& tags, std::string_view key) {
-  const std::string_view text = tags.find(key)->view().text();
-  std::int64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
-}
-
 // The tags as a filter sees them: numbers as numbers again.
 Tags typed(const Tags& tags) {
   Tags result;
@@ -66,23 +59,6 @@ std::vector<std::string> folders_with_records(const std::string& folder) {
 
 }  // namespace
 
-RecordDescriptor describe_file(const std::string& path) {
-  const std::optional<Tags> tags = parse_record_name(fs::path(path).filename().native());
-  if (!tags) throw ConfigError(formatted("'{}' has no record's name", path));
-  RecordDescriptor descriptor;
-  descriptor.step = integer_of(*tags, "step");
-  descriptor.rank = static_cast<int>(integer_of(*tags, "rank"));
-  descriptor.dump_index = integer_of(*tags, "dump_index");
-  for (const auto& [key, value] : *tags) {
-    if (key == "name") {
-      descriptor.name = std::string(value.view().text());
-    } else if (key != "step" && key != "rank" && key != "dump_index") {
-      descriptor.tags.set(key, value);
-    }
-  }
-  return descriptor;
-}
-
 RecordFolder open_folder(const std::string& folder, const std::string& what, const Filter& where) {
   RecordFolder opened{folder, {}, {}};
   while (opened.path.size() > 1 && opened.path.back() == '/') opened.path.pop_back();
@@ -109,7 +85,7 @@ RecordFolder open_folder(const std::string& folder, const std::string& what, con
       const std::optional<Tags> tags = parse_record_name(fs::path(path).filename().native());
       if (!tags || !where.matches(typed(*tags))) continue;
     }
-    RecordDescriptor descriptor = describe_file(path);
+    RecordDescriptor descriptor = describe_record_file(path);
     opened.records.push_back({std::move(path), std::move(descriptor)});
   }
   if (opened.records.empty()) {

@@ -22,7 +22,4 @@ struct RecordFolder {
 /// Throws: IoError when it can't be read; ConfigError when there are no records, saying what is there instead.
 RecordFolder open_folder(const std::string& folder, const std::string& what, const Filter& where);
 
-/// What a record's file name tells.
-RecordDescriptor describe_file(const std::string& path);
-
 }  // namespace dbg::compare
