@@ -65,10 +65,10 @@ def forms_between(folder, baseline, target, count, forms):
                 wanted = own if form == "into_expanded" else sent
                 check(same(got, wanted), f"{baseline} to {target}: {name}, rank {rank}: sent", sent, "held", got)
                 check(form == "empty" or not same(own, sent), f"{name}: both sides had the same")
-    refused = 1 if "into_expanded" in forms else 0
+    kept = 1 if "into_expanded" in forms else 0
     for role, side in ranks.items():
         expect_state(side, language[role], phase="grafting", peers="python", sent=len(forms),
-                     grafted=len(forms) - refused, failed=refused, refused=0)
+                     grafted=len(forms) - kept, empty=kept, failed=0, refused=0)
         if language[role] == "python":
             for rank in side:
                 raised = {line["raised"] for line in rank.said() if "raised" in line}
