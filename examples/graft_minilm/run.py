@@ -22,7 +22,8 @@ import tempfile
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 LAYERS = 6
 LIMIT_SECONDS = 300
-# A graft leaves rounding: what the layers after it differ by when nothing is wrong. A fault this many times larger counts.
+# Grafted behind the fault only rounding is left: of a result whose values are below 1, a few times float32's own step.
+ROUNDING = 1.2e-7
 CLEAR_FACTOR = 5.0
 
 
@@ -126,15 +127,13 @@ def difference(arguments, python, folder, graft_filter):
     return (ours - theirs).abs().max().item()
 
 
-def faulty_layer(ungrafted, grafted):
-    """The last layer whose input does not make the result right; None where nothing is wrong, or not in a layer.
+def faulty_layer(grafted):
+    """The last layer whose input does not make the result right while its output does; None where no layer is like that.
 
-    `grafted[i]` is the difference with the input of layer i grafted, `grafted[LAYERS]` with that of the pooling.
+    `grafted[i]` is the final difference with the input of layer i grafted, `grafted[LAYERS]` with that of the pooling.
     """
-    differences = [ungrafted, *grafted]
     for layer in reversed(range(LAYERS)):
-        # Grafted behind the fault only rounding is left, and it grows with every layer that follows.
-        if differences[layer + 1] > CLEAR_FACTOR * max(grafted[layer + 1:]):
+        if grafted[layer] > CLEAR_FACTOR * max(ROUNDING, grafted[layer + 1]):
             return layer
     return None
 
@@ -144,6 +143,8 @@ def main():
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     os.environ["OMP_NUM_THREADS"] = "1"
+    # The baselines end without Python's own clean-up, which it would remark on.
+    os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker:UserWarning"
     # Importing transformers takes longer than a run: each baseline is a copy of a process that has.
     python = multiprocessing.get_context("forkserver")
     python.set_forkserver_preload(["baseline"])
@@ -159,7 +160,7 @@ def main():
             grafted.append(difference(arguments, python, pathlib.Path(name, str(layer)), graft_filter))
             after = f"layer {layer}" if layer < LAYERS else "the pooling"
             print(f"| {place} | {after} | {grafted[-1]:.2e} |", flush=True)
-    layer = faulty_layer(ungrafted, grafted)
+    layer = faulty_layer(grafted)
     if layer is not None:
         print(f"\nthe result comes right when grafted behind layer {layer}, not before: the fault is in layer {layer}")
     else:

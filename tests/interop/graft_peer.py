@@ -177,7 +177,8 @@ def raw_gather(group, payload, claimed=None):
         return
     longest = max(int(one) for one in lengths)
     mine = torch.zeros(longest, dtype=torch.uint8)
-    mine[:len(payload)] = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
+    if payload:
+        mine[:len(payload)] = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
     dist.all_gather([torch.empty_like(mine) for _ in lengths], mine, group=group)
 
 
