@@ -165,6 +165,16 @@ def test_hostile_payloads_are_refused_and_the_run_goes_on(folder):
         check(not marker.exists(), "a payload was executed")
 
 
+def test_a_call_in_the_extras_is_left_out_and_named(folder):
+    marker = folder / "touched"
+    for number, (baseline, target) in enumerate(raw_peer(["raw_extras", marker], 1)):
+        ranks = run(folder / str(number), baseline, target)
+        rank = ranks["target" if target.language == "cpp" else "baseline"][0]
+        check(rank.said()[0] == {"holds": [7.0] * 4}, rank.text())
+        check("posix.system" in rank.text() and "value[1]['x']" in rank.text(), rank.text())
+        check(not marker.exists(), "the extras were executed")
+
+
 def test_a_length_beyond_the_cap_ends_grafting_and_allocates_nothing(folder):
     for claimed in (1 << 62, -1, (4 << 30) + 1):
         baseline, target = raw_peer(["raw_length", claimed], 3)[0]

@@ -209,7 +209,6 @@ def hostile_payloads(marker):
     good = pickle.dumps((tensor, None))
     touch = f"touch {marker}"
     yield "os.system", pickle.dumps((Calls(os.system, touch), None))
-    yield "os.system in extras", pickle.dumps((tensor, {"x": Calls(os.system, touch)}))
     yield "os.system in a storage", pickle.dumps((Calls(torch.storage._load_from_bytes, pickle.dumps(Calls(os.system, touch))), None))
     yield "eval", pickle.dumps((Calls(eval, f"__import__('os').system({touch!r})"), None))
     yield "cut", good[:len(good) // 2]
@@ -219,7 +218,6 @@ def hostile_payloads(marker):
     yield "not a pair", pickle.dumps(tensor)
     yield "three", pickle.dumps((tensor, None, None))
     yield "text for a tensor", pickle.dumps(("tensor", None))
-    yield "a list for extras", pickle.dumps((tensor, [1]))
     yield "past its storage", pickle.dumps((rebuilt(tensor, 0, (1 << 20,), (1,)), None))
     yield "a huge stride", pickle.dumps((rebuilt(tensor, 0, (4,), (1 << 60,)), None))
     yield "a negative offset", pickle.dumps((rebuilt(tensor, -8, (4,), (1,)), None))
@@ -236,6 +234,11 @@ def run_raw_hostile(marker):
         raw_gather(group, payload)
         raw_gather(group, pickle.dumps((torch.full((4,), 100.0 + number), None)))
         say(sent=what)
+
+
+def run_raw_extras(marker):
+    """A tensor as it should be beside extras that hold a call."""
+    raw_gather(raw_group(), pickle.dumps((torch.full((4,), 7.0), {"x": Calls(os.system, f"touch {marker}"), "y": 1})))
 
 
 def run_raw_length(claimed):
