@@ -116,8 +116,7 @@ c10::IValue make_extras() {
     list.push_back(one);
   }
   const c10::IValue nested = text_dict({{"pair", c10::ivalue::Tuple::create({c10::IValue(1), c10::IValue("two")})}});
-  return text_dict(
-      {{"shard", 3}, {"half", 0.5}, {"text", "\u00e9"}, {"none", {}}, {"list", list}, {"nested", nested}});
+  return text_dict({{"shard", 3}, {"half", 0.5}, {"text", "\u00e9"}, {"none", {}}, {"list", list}, {"nested", nested}});
 }
 
 json as_json(const c10::IValue& value) {
@@ -234,10 +233,10 @@ void say_state(const dbg::Grafter& grafter) {
 
 void run(Rank& rank, const Words& words) {
   static const std::map<std::string, void (*)(Rank&, const Words&)> known{{"forms", run_forms},
-                                                                         {"counts", run_counts},
-                                                                         {"unlike", run_unlike},
-                                                                         {"steps", run_steps},
-                                                                         {"receive", run_receive}};
+                                                                          {"counts", run_counts},
+                                                                          {"unlike", run_unlike},
+                                                                          {"steps", run_steps},
+                                                                          {"receive", run_receive}};
   known.at(words.at(0))(rank, Words(words.begin() + 1, words.end()));
   say_state(rank.grafter);
 }
