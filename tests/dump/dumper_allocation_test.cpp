@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dbg/dumper.h"
+#include "dbg/runtime.h"
 #include "dump/dumper_fixture.h"
 #include "dump/dumper_impl.h"
 
@@ -105,6 +106,23 @@ TEST(DumperAllocationTest, OffAllocatesNothing) {
   }
   EXPECT_EQ(allocations - before, 0u);
   EXPECT_EQ(value.use_count(), uses);
+}
+
+TEST(DumperAllocationTest, TheFreeFunctionsAllocateNothingWhileOff) {
+  const at::Tensor value = at::ones({3});
+  const Model model;
+  const DumpOptions options;
+  dbg::dump("the first call reads the environment", value);
+  ASSERT_FALSE(Dumper::global().is_enabled());
+  const std::size_t before = allocations;
+  for (int i = 0; i < 1000; ++i) {
+    dbg::dump("attention_output_with_a_long_name", value, {{"layer_id", i}, {"text", "prefill"}});
+    dbg::dump("attention_output_with_a_long_name", value, {{"layer_id", i}}, options);
+    dbg::dump_dict("a_prefix_that_is_longer_than_a_small_string", model.parameters, {{"layer_id", i}});
+    dbg::dump_model(model);
+    dbg::step();
+  }
+  EXPECT_EQ(allocations - before, 0u);
 }
 
 // These count once the Dumper is on, and so can't be skipped; but a layer's scope must not cost a dozen allocations.
