@@ -206,6 +206,7 @@ find_existing_torch() {
 # Prints the python that an existing libtorch belongs to; nothing for one that came without.
 python_of_existing_torch() {
   local python
+  local python
   for python in "$existing_torch/../../../../bin/python3" python3; do
     if command -v "$python" >/dev/null && [ -n "$(torch_of_python "$python")" ] &&
       [ "$(torch_of_python "$python")" -ef "$existing_torch" ]; then

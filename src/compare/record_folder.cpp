@@ -61,7 +61,8 @@ std::vector<std::string> folders_with_records(const std::string& folder) {
 }  // namespace
 
 RecordFolder open_folder(const std::string& folder, const std::string& what, const Filter& where) {
-  RecordFolder opened{folder, {}, {}};
+  RecordFolder opened;
+  opened.path = folder;
   while (opened.path.size() > 1 && opened.path.back() == '/') opened.path.pop_back();
   if (std::error_code ignored; fs::is_regular_file(opened.path, ignored)) {
     throw ConfigError(formatted("{}: '{}' is a file; name the folder it lies in", what, opened.path));
