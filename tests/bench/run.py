@@ -67,7 +67,8 @@ def main():
     scratch = "/dev/shm/dbg_bench" if os.access("/dev/shm", os.W_OK) else tempfile.mkdtemp()
     os.environ["DBG_BENCH_DIR"] = scratch
 
-    ours = run_google_benchmark(arguments.build / "tests/bench/dump_bench", "--benchmark_repetitions=5")
+    ours = run_google_benchmark(arguments.build / "tests/bench/dump_bench", "--benchmark_repetitions=9",
+                                "--benchmark_enable_random_interleaving=true")
     twin = json.loads(
         subprocess.run(
             [
