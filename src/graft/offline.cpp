@@ -13,8 +13,10 @@
 #include <set>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/fence.h"
+#include "base/fork_lock.h"
 #include "base/formatted.h"
 #include "base/log.h"
 #include "codec/read_limits.h"
@@ -70,9 +72,13 @@ std::string folder_with_records(const std::string& folder) {
 }
 
 // Which rank of an axis, which the record's rank says already.
+std::vector<std::string> make_place_tags() {
+  return PairingOptions().bundle_tags;
+}
+
 bool is_place_tag(const std::string& key) {
-  static const PairingOptions options;
-  return std::find(options.bundle_tags.begin(), options.bundle_tags.end(), key) != options.bundle_tags.end();
+  const auto& tags = base::made_once<&make_place_tags>();
+  return std::find(tags.begin(), tags.end(), key) != tags.end();
 }
 
 Contribution read(const Record& record, std::int64_t max_bytes) {
