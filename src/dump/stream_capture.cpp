@@ -4,7 +4,6 @@
 // program needs neither at link time.
 #include "dump/stream_capture.h"
 
-#include <ATen/Context.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
 
@@ -63,16 +62,28 @@ void* find_is_capturing() noexcept {
   return nullptr;
 }
 
+using GetContext = int (*)(void** context);  // CUresult cuCtxGetCurrent(CUcontext*)
+
+// Whether CUDA is in use already. Asked of the driver that is loaded: it answers without initialising anything, as the
+// runtime would, after which no forked child could use CUDA. Where there is no driver, c10 throws at each question.
+bool is_driver_initialised() noexcept {
+  static std::atomic<void*> found{nullptr};
+  void* get_context = found.load(std::memory_order_relaxed);
+  if (get_context == nullptr) {
+    void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);  // the handle is kept for good
+    if (driver == nullptr || (get_context = dlsym(driver, "cuCtxGetCurrent")) == nullptr) return false;
+    found.store(get_context, std::memory_order_relaxed);
+  }
+  void* context = nullptr;  // null in a thread that has none yet, which is no error
+  return reinterpret_cast<GetContext>(get_context)(&context) == 0;
+}
+
 bool ask_cuda() noexcept {
   try {
-    if (!c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA)) return false;
+    if (!c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA) || !is_driver_initialised()) return false;
     const base::NoCancellation until_answered;
     const auto* impl = c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
-    const c10::Device device = impl->getDevice();
-    if (!at::globalContext().getAcceleratorHooksInterface(c10::DeviceType::CUDA).hasPrimaryContext(device.index())) {
-      return false;  // CUDA was not used yet: nothing can be capturing, and asking would initialise it
-    }
-    void* stream = native_handle(*impl, impl->getStream(device));
+    void* stream = native_handle(*impl, impl->getStream(impl->getDevice()));
     if (stream == nullptr) return false;  // the default stream can't capture
     const auto is_capturing = reinterpret_cast<IsCapturing>(found_once<&find_is_capturing>());
     int status = 0;

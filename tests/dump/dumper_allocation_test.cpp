@@ -17,6 +17,7 @@
 #include "dbg/runtime.h"
 #include "dump/dumper_fixture.h"
 #include "dump/dumper_impl.h"
+#include "dump/stream_capture.h"
 
 namespace {
 
@@ -122,6 +123,13 @@ TEST(DumperAllocationTest, TheFreeFunctionsAllocateNothingWhileOff) {
     dbg::dump_model(model);
     dbg::step();
   }
+  EXPECT_EQ(allocations - before, 0u);
+}
+
+// Each dump asks it, also where the process has CUDA's libraries and no driver: c10 would throw there.
+TEST(DumperAllocationTest, AskingWhetherAStreamIsCapturedAllocatesNothing) {
+  const std::size_t before = allocations;
+  EXPECT_FALSE(is_stream_capturing());
   EXPECT_EQ(allocations - before, 0u);
 }
 
