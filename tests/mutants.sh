@@ -10,9 +10,9 @@ set -uo pipefail
 
 usage() {
   cat <<'EOF'
-usage: tests/mutants.sh [part | patch ...]
+usage: tests/mutants.sh [--check] [part | patch ...]
 
-Without arguments, all parts. The copy stays in build/mutants, so that a second run builds little. Environment: DBG_JOBS,
+With --check, only says which patches do not apply or name a suite that is not there; builds nothing. Without arguments, all parts. The copy stays in build/mutants, so that a second run builds little. Environment: DBG_JOBS,
 LIBTORCH_ROOT; run cmake/bootstrap.sh first when there is no libtorch.
 EOF
 }
@@ -68,8 +68,27 @@ run_one() { # executable, filter
   (cd "$build" && timeout "$limit" "$binary" --gtest_filter="$2") >"$tree/build/mutant.log" 2>&1
 }
 
+# Prints each patch that can't be tried, and why.
+check_patches() {
+  local patch suite bad=0
+  for patch in "${patches[@]}"; do
+    suite=$(sed -n '1s/^# must fail: //p' "$patch" | awk '{print $NF}')
+    suite=${suite%%.*}
+    suite=${suite##*/}
+    if [ -z "$suite" ] || ! grep -rqE "TEST(_F|_P)?\($suite," "$source_dir/tests" --include='*.cpp'; then
+      printf '%s: its first line names no suite of tests\n' "$patch" && bad=1
+    elif ! (cd "$source_dir" && git apply --check "$patch" 2>&1); then
+      printf '%s: it does not apply\n' "$patch" && bad=1
+    fi
+  done
+  return $bad
+}
+
+only_check=no
+[ "${1:-}" != --check ] || { only_check=yes && shift; }
 collect "$@"
 [ ${#patches[@]} != 0 ] || die "no patches"
+[ $only_check = no ] || { check_patches; exit; }
 started=$SECONDS
 copy_tree
 (cd "$tree" && cmake --preset release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" -DDBG_BUILD_EXAMPLES=OFF "-DDBG_BOOTSTRAP_DIR=$source_dir/build") \
