@@ -6,9 +6,12 @@
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
+#include <link.h>
 
 #include <atomic>
 #include <concepts>
+#include <cstddef>
+#include <cstdint>
 
 #include "base/no_cancellation.h"
 
@@ -64,18 +67,39 @@ void* find_is_capturing() noexcept {
 
 using GetContext = int (*)(void** context);  // CUresult cuCtxGetCurrent(CUcontext*)
 
+// How many libraries were ever loaded into this process.
+std::uint64_t loads_so_far() noexcept {
+  std::uint64_t loads = 0;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* to) {
+        *static_cast<std::uint64_t*>(to) = info->dlpi_adds;
+        return 1;  // the first one tells
+      },
+      &loads);
+  return loads;
+}
+
+// The driver's cuCtxGetCurrent; null while no driver is loaded. Looking for it costs as much as a small record, so that
+// is done only after something was loaded.
+GetContext find_get_context() noexcept {
+  static std::atomic<void*> found{nullptr};
+  static std::atomic<std::uint64_t> looked_at{0};
+  void* known = found.load(std::memory_order_relaxed);
+  if (known != nullptr) return reinterpret_cast<GetContext>(known);
+  const std::uint64_t loads = loads_so_far();
+  if (loads == looked_at.load(std::memory_order_relaxed)) return nullptr;
+  if (void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) known = dlsym(driver, "cuCtxGetCurrent");
+  found.store(known, std::memory_order_relaxed);  // with the driver's handle, which is kept for good
+  looked_at.store(loads, std::memory_order_relaxed);
+  return reinterpret_cast<GetContext>(known);
+}
+
 // Whether CUDA is in use already. Asked of the driver that is loaded: it answers without initialising anything, as the
 // runtime would, after which no forked child could use CUDA. Where there is no driver, c10 throws at each question.
 bool is_driver_initialised() noexcept {
-  static std::atomic<void*> found{nullptr};
-  void* get_context = found.load(std::memory_order_relaxed);
-  if (get_context == nullptr) {
-    void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);  // the handle is kept for good
-    if (driver == nullptr || (get_context = dlsym(driver, "cuCtxGetCurrent")) == nullptr) return false;
-    found.store(get_context, std::memory_order_relaxed);
-  }
+  const GetContext get_context = find_get_context();
   void* context = nullptr;  // null in a thread that has none yet, which is no error
-  return reinterpret_cast<GetContext>(get_context)(&context) == 0;
+  return get_context != nullptr && get_context(&context) == 0;
 }
 
 bool ask_cuda() noexcept {
