@@ -30,6 +30,8 @@
 
 namespace dbg {
 
+class World;
+
 /// What one `dump()` may say beyond its tags. Everything is borrowed for the call.
 struct DumpOptions {
   bool save = true;                             ///< false: filter, interceptor and console only, no record
@@ -332,6 +334,22 @@ class DBG_API Dumper {
   /// Calls `listener` with the configuration, now and each time `configure` took on another; an empty one ends that.
   /// Calls come one after the other, on the thread that configures; what the listener throws comes out of there.
   void set_config_listener(ConfigListener listener);
+
+  /// Makes all ranks of `world` write into folders of one name, also on nodes that share no folder: whoever attaches
+  /// first proposes an exp_name through the world's store, the others take it. To be called before the first record,
+  /// on every rank; ranks that are threads and share a Dumper may each do so. (dbg/runtime.h for the process's own.)
+  ///
+  /// A configured exp_name wins. `reset()` keeps the name, and another Dumper that attaches gets the same. After the
+  /// first record the name in use stays, and is what is proposed: a warning says so when the launch has another. When
+  /// the store is gone, does not answer or refuses, the first record that needs the name costs one warning, and the
+  /// ranks agree by a file in `dir`, as they do without a world; attaching again asks again.
+  ///
+  /// Launches on one store are told apart by World's key prefix and torchelastic's run id and restart count. Records
+  /// bear the rank of their participant, whatever the world's. A world of one rank changes nothing; neither does a call
+  /// in a forked child.
+  /// Threads: safe to call from any thread. Waits for the store for 5 seconds or the world's timeout at most, for no
+  /// rank, and keeps nothing of `world`.
+  void attach(const World& world);
 
  private:
   friend class ContextScope;

@@ -19,6 +19,7 @@ namespace dbg {
 
 class Grafter;
 class ModelParallel;
+class World;
 
 namespace detail {
 /// 0: off, 1: on, 2: nobody asked yet, so the first call reads the environment out of line.
@@ -64,6 +65,10 @@ inline void step() {
   if (detail::global_enabled.load(std::memory_order_relaxed) == 0) return;
   if (Dumper* dumper = detail::global_or_none()) dumper->step();
 }
+
+/// `Dumper::global().attach(world)`: one exp_name for all ranks of a launch, on all its nodes. To be called once a rank
+/// has its World, before its first dump.
+DBG_API void attach(const World& world);
 
 /// Lets the `grafter_*` knobs of `dumper` take effect, now and whenever it is configured anew: while `grafter_enable`
 /// is on it has a Grafter as its interceptor (which replaces one that was set by hand), else none. New grafter knobs

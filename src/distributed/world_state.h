@@ -3,7 +3,9 @@
 // What a World holds, and how it is put together by its several makers.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -33,6 +35,10 @@ struct NamedStore {
   std::string host = {};
   std::uint16_t port = 0;
 };
+
+/// Why one try to connect fails, by the deadline; nullopt when somebody listens there.
+std::optional<std::string> why_no_connection(const std::string& host, int port,
+                                             std::chrono::steady_clock::time_point deadline);
 
 /// Serves or joins a TCPStore, within `timeout`; `world_size` is told to the store as torch's Python tells it.
 /// Throws: CommError (store_down) with host, port, role and elapsed time.

@@ -62,27 +62,31 @@ int connect_fault(const addrinfo& address, Clock::time_point deadline) {
 // Why nobody listens there by the deadline, or nothing once somebody does. Torch's own client pauses for seconds
 // between its tries, past the timeout, and writes a backtrace into the log for each.
 std::optional<std::string> why_not_served(const std::string& host, int port, Clock::time_point deadline) {
-  std::string reason;
   for (;;) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    if (const int fault = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); fault != 0) {
-      reason = ::gai_strerror(fault);
-    } else {
-      const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
-      for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
-        const int refusal = connect_fault(*address, deadline);
-        if (refusal == 0) return std::nullopt;
-        reason = base::errno_text(refusal);
-      }
-    }
-    if (Clock::now() + std::chrono::milliseconds(50) > deadline) return reason;
+    const auto reason = why_no_connection(host, port, deadline);
+    if (!reason || Clock::now() + std::chrono::milliseconds(50) > deadline) return reason;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
 
 }  // namespace
+
+std::optional<std::string> why_no_connection(const std::string& host, int port, Clock::time_point deadline) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int fault = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); fault != 0) {
+    return ::gai_strerror(fault);
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
+  std::string reason;
+  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
+    const int refusal = connect_fault(*address, deadline);
+    if (refusal == 0) return std::nullopt;
+    reason = base::errno_text(refusal);
+  }
+  return reason;
+}
 
 NamedStore open_tcp_store(const TcpStoreAddress& address, int world_size, std::chrono::milliseconds timeout) {
   const auto began = Clock::now();

@@ -21,9 +21,9 @@ constexpr std::string_view kPart = "Dumper";
 constexpr std::chrono::milliseconds kLeftoversPatience{50};
 
 // Not the program's generator: a debug tool must not change the numbers that a run draws.
-std::uint32_t own_random() {
+std::string new_proposal() {
   std::random_device device;
-  return device();
+  return propose_exp_name(std::chrono::system_clock::now(), device());
 }
 
 }  // namespace
@@ -41,34 +41,79 @@ void DumperImpl::claim_exp_name(const Settings& settings, FileNotes& notes) {
   if (!needs_name && !needs_time) return;
   const auto participant = current_participant();
   const bool needs_peers = participant->world_size() > 1 && (needs_name || settings.config.cleanup_previous);
-  const std::string proposal =
-      settings.config.exp_name.value_or(propose_exp_name(std::chrono::system_clock::now(), own_random()));
+  const bool is_agreed = needs_name && !agreed_exp_name_.empty();
+  const std::string proposal = is_agreed ? agreed_exp_name_ : settings.config.exp_name.value_or(new_proposal());
+  if (needs_name && !is_agreed && !why_not_agreed_.empty()) {
+    notes.lines.emplace_back(LogLevel::warning, formatted("{} Only ranks that share '{}' have one exp_name now.",
+                                                          why_not_agreed_, settings.config.dir));
+  }
   ExpNameClaim claim;
   try {
     if (needs_peers) {
       std::string key = launch_key();
       if (settings.config.exp_name) key += "_named";
+      // Also with an agreed name: it says since when, and tells it to ranks of this folder that could not learn it.
       claim = FileExpNameBoard(settings.config.dir, std::move(key), participant->rank()).claim(proposal);
-      if (needs_name && launch_spans_nodes()) {
+      if (needs_name && !is_agreed && why_not_agreed_.empty() && launch_spans_nodes()) {
         notes.lines.emplace_back(
             LogLevel::warning,
-            formatted("this launch spans several nodes: unless '{}' is one shared folder, each node chooses its own "
-                      "exp_name. Set DUMPER_EXP_NAME on all nodes.",
-                      settings.config.dir));
+            formatted(
+                "this launch spans several nodes: unless '{}' is one shared folder, each node chooses its own "
+                "exp_name. Set DUMPER_EXP_NAME on all nodes, or attach() the run's World before the first record.",
+                settings.config.dir));
       }
     } else {
       claim = LocalExpNameBoard().claim(proposal);
     }
   } catch (const IoError& error) {
-    notes.lines.emplace_back(LogLevel::warning,
-                             formatted("{}; this rank goes on with its own exp_name {}", error.what(), proposal));
+    notes.lines.emplace_back(LogLevel::warning, formatted("{}; this rank goes on with {} exp_name {}", error.what(),
+                                                          is_agreed ? "the attached world's" : "its own", proposal));
     claim = LocalExpNameBoard().claim(proposal);
   }
+  if (is_agreed) claim.exp_name = agreed_exp_name_;  // the file's may be of a rank that could not learn this one
   if (needs_time) claimed_ns_ = claim.claimed_ns;
   if (needs_name) {
     exp_name_ = claim.exp_name;
     notes.is_first_of_launch = claim.is_first;
     notes.lines.emplace_back(LogLevel::info, formatted("records go to {}/{}", settings.config.dir, exp_name_));
+  }
+}
+
+void DumperImpl::agree_on_exp_name(ExpNameBoard& board) {
+  if (refuse_in_forked_child()) return;
+  std::string in_use;
+  {
+    const std::lock_guard lock(sink_mutex_);
+    in_use = exp_name_;
+  }
+  std::string agreed;
+  std::string fault;
+  try {
+    agreed = board.claim(in_use.empty() ? new_proposal() : in_use).exp_name;
+  } catch (const Error& error) {
+    fault = error.what();
+  }
+  {
+    const std::lock_guard lock(sink_mutex_);
+    in_use = exp_name_;  // a record may have come meanwhile
+    if (in_use.empty()) {
+      if (!agreed.empty()) {
+        agreed_exp_name_ = agreed;
+        why_not_agreed_.clear();
+      } else if (agreed_exp_name_.empty()) {
+        why_not_agreed_ = fault;  // said when a record needs the name, which may be never
+      }
+      return;
+    }
+  }
+  if (!fault.empty()) {
+    base::log(LogLevel::warning, kPart, "{} Records of this process go on to exp_name {}.", fault, in_use);
+  } else if (agreed != in_use) {
+    base::log(
+        LogLevel::warning, kPart,
+        "attached after the first record: records of this process stay in exp_name {}, those of the launch are in "
+        "{}. Attach before the first record, or set DUMPER_EXP_NAME on all nodes.",
+        in_use, agreed);
   }
 }
 

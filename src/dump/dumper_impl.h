@@ -111,6 +111,9 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   void set_interceptor(ValueInterceptor interceptor);
   void set_config_listener(ConfigListener listener);
   std::optional<std::int64_t> layer_id_of(std::string_view module_path);
+  /// Learns from `board` the name that records without a given one will go to. Asks it at once: it may be gone, or
+  /// slow, when the first record comes. Never throws for what the board does.
+  void agree_on_exp_name(ExpNameBoard& board);
 
   /// Writes the gradient of a tensor that was dumped at `capture`'s step. Called by autograd's threads; never throws
   /// unless strict.
@@ -171,6 +174,8 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
 
   std::mutex sink_mutex_;
   std::string exp_name_;              // under sink_mutex_: empty until claimed
+  std::string agreed_exp_name_;       // under sink_mutex_: what a board gave before that
+  std::string why_not_agreed_;        // under sink_mutex_: why it gave none
   std::int64_t claimed_ns_ = 0;       // under sink_mutex_
   std::shared_ptr<RecordSink> sink_;  // under sink_mutex_: of sink_folder_
   std::string sink_folder_;           // under sink_mutex_

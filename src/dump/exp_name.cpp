@@ -312,6 +312,11 @@ std::string launch_key() {
   return key_of({"parent", std::to_string(parent), status_of(parent).start_time});
 }
 
+std::string launch_key_of_all_nodes() {
+  const std::string run_id = variable("TORCHELASTIC_RUN_ID");
+  return run_id.empty() ? std::string() : key_of({run_id, variable("TORCHELASTIC_RESTART_COUNT")});
+}
+
 bool launch_spans_nodes() {
   const auto number = [](const char* name) { return std::atoi(variable(name).c_str()); };
   const int world = number("WORLD_SIZE");

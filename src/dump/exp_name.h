@@ -27,7 +27,8 @@ struct ExpNameClaim {
 class ExpNameBoard {
  public:
   virtual ~ExpNameBoard() = default;
-  /// Claims `proposal`, or learns what was claimed before. Never waits for a peer. Throws: IoError.
+  /// Claims `proposal`, or learns what was claimed before. Never waits for a peer. Throws: IoError or CommError when it
+  /// can't be asked.
   virtual ExpNameClaim claim(const std::string& proposal) = 0;
 };
 
@@ -62,6 +63,10 @@ class LocalExpNameBoard : public ExpNameBoard {
 /// What one launch shares: torchelastic's run id and restart count with the master's address and port, else the parent
 /// process with its start time. A readable part and a hash of the whole, of letters, digits and `_`; at most 120 bytes.
 std::string launch_key();
+
+/// What a launch shares on all its nodes, as far as the environment says: torchelastic's run id and restart count, in
+/// the form above; empty without. (Parents are of one node, and nodes may spell the master's address differently.)
+std::string launch_key_of_all_nodes();
 
 /// Whether the environment says that this launch spans several nodes, whose clocks and file systems may differ.
 bool launch_spans_nodes();

@@ -247,6 +247,26 @@ TEST_F(LaunchKeyTest, IsAFileNameWhateverTheEnvironmentSays) {
   }
 }
 
+// What differs from node to node must not tell the ranks of one launch apart.
+TEST_F(LaunchKeyTest, OfAllNodesIsWhatTheyShare) {
+  const ScopedEnv address("MASTER_ADDR", "node-a");
+  const ScopedEnv port("MASTER_PORT", "29500");
+  EXPECT_EQ(launch_key_of_all_nodes(), "");
+  std::set<std::string> keys;
+  for (const char* run_id : {"job", "job-1", "../x"}) {
+    for (const char* restart : {"0", "1"}) {
+      const ScopedEnv a("TORCHELASTIC_RUN_ID", run_id);
+      const ScopedEnv b("TORCHELASTIC_RESTART_COUNT", restart);
+      const std::string key = launch_key_of_all_nodes();
+      EXPECT_THAT(key, MatchesRegex("[A-Za-z0-9_]{1,160}"));
+      keys.insert(key);
+      const ScopedEnv spelled_otherwise("MASTER_ADDR", "10.0.0.1");
+      EXPECT_EQ(launch_key_of_all_nodes(), key);
+    }
+  }
+  EXPECT_EQ(keys.size(), 6u);
+}
+
 TEST_F(LaunchKeyTest, NodesAreCountedFromWhatLaunchersSet) {
   EXPECT_FALSE(launch_spans_nodes());
   struct Case {

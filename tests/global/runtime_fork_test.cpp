@@ -7,9 +7,11 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "dbg/runtime.h"
+#include "dbg/world.h"
 #include "support/forked_child.h"
 #include "support/sanitizers.h"
 #include "support/scoped_env.h"
@@ -17,6 +19,19 @@
 
 namespace dbg {
 namespace {
+
+TEST(RuntimeForkTest, AttachingInAChildAsksNobody) {
+  const test::TempFolder folder;
+  DumperConfig config;
+  config.dir = folder.path().string();
+  Dumper dumper(config);
+  const World world = World::for_threads(2).front();
+  const test::ForkedChild child = test::run_forked([&] {
+    dumper.attach(world);
+    return static_cast<int>(world.store()->getNumKeys());
+  });
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+}
 
 // This process never uses the global Dumper, so each program that it forks meets it for the first time.
 TEST(RuntimeForkTest, AChildOfTheFirstUseNeverWaits) {
