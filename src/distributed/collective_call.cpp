@@ -143,10 +143,11 @@ void CollectiveCall::wait(c10d::Work& work) {
       if (work.isCompleted()) continue;
     }
     throw_if_aborted();
-    throw_if_others_failed();
-    if (longest <= kShortestTimeout) {
+    // First, since the others are asked then anyway, and asking takes time where the store is silent.
+    if (elapsed() >= timeout_ + kBackendGrace) {
       break_group(CommErrorKind::timeout, formatted("not done within {:.3f} s", seconds(timeout_)));
     }
+    throw_if_others_failed();
   }
 }
 
@@ -208,8 +209,9 @@ void CollectiveCall::break_group(CommErrorKind kind, std::string cause, std::str
   // First, so that other threads of this rank stop using it.
   const auto words = [&] { return formatted("broken since {} failed: {}: {}", operation_, to_text(kind), cause); };
   const bool is_first = half_.broken.set(words());
-  leave_failure_note(half_, {kind, operation_, sequence_, cause});
-  if (const auto notes = collect_failure_notes(half_, kNotesLimit)) {
+  if (const auto refusal = leave_failure_note(half_, {kind, operation_, sequence_, cause})) {
+    cause += formatted("; the others were not told and not asked: {}", *refusal);
+  } else if (const auto notes = collect_failure_notes(half_, kNotesLimit)) {
     if (peers.empty()) peers = global_ranks(half_, notes->silent);
     if (!notes->silent.empty()) {
       cause += formatted("; no word from rank{} {}", notes->silent.size() == 1 ? "" : "s",

@@ -10,6 +10,7 @@
 
 #include "base/fence.h"
 #include "base/formatted.h"
+#include "distributed/tracked_store.h"
 
 namespace dbg::distributed {
 namespace {
@@ -17,6 +18,14 @@ namespace {
 constexpr const char* kAnyKey = "failed/any";
 constexpr std::chrono::milliseconds kPoll{20};
 constexpr std::size_t kLongestCause = 500;
+// For one call of the store. Notes are a help, and no operation may wait for a store that is silent.
+constexpr std::chrono::milliseconds kPatience{250};
+
+class ShortCall : public StoreDeadline {
+ public:
+  explicit ShortCall(std::chrono::milliseconds patience = kPatience)
+      : StoreDeadline(std::chrono::steady_clock::now() + patience, Missed::is_forgiven) {}
+};
 
 std::string key_of(int rank_in_group) {
   return formatted("failed/{}", rank_in_group);
@@ -27,6 +36,13 @@ std::optional<CommErrorKind> kind_from(std::string_view text) {
     if (text == to_text(static_cast<CommErrorKind>(kind))) return static_cast<CommErrorKind>(kind);
   }
   return std::nullopt;
+}
+
+// A key that goes between two questions would be waited for.
+std::optional<std::string> look_for(c10d::Store& store, const std::string& key) {
+  if (auto* const tracked = dynamic_cast<TrackedStore*>(&store)) return tracked->peek(key);
+  if (!store.check({key})) return std::nullopt;
+  return store.get_to_str(key);
 }
 
 }  // namespace
@@ -54,9 +70,10 @@ std::optional<FailureNote> FailureNote::parse(const std::string& text) {
   return note;
 }
 
-void leave_failure_note(const GroupHalf& half, const FailureNote& note) {
-  if (!half.store) return;
-  base::run_fenced([&] {
+std::optional<std::string> leave_failure_note(const GroupHalf& half, const FailureNote& note) {
+  if (!half.store) return std::nullopt;
+  return base::run_fenced([&] {
+    const ShortCall in_time;
     half.store->set(key_of(half.rank_in_group), note.to_text());
     half.store->set(kAnyKey, "1");
   });
@@ -64,7 +81,12 @@ void leave_failure_note(const GroupHalf& half, const FailureNote& note) {
 
 bool has_failure_note(const GroupHalf& half) {
   bool is_there = false;
-  if (half.store) base::run_fenced([&] { is_there = half.store->check({kAnyKey}); });
+  if (half.store) {
+    base::run_fenced([&] {
+      const ShortCall in_time;
+      is_there = half.store->check({kAnyKey});
+    });
+  }
   return is_there;
 }
 
@@ -72,6 +94,7 @@ std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::ch
   if (!half.store) return std::nullopt;
   FailureNotes notes;
   const auto refusal = base::run_fenced([&] {
+    const ShortCall in_time(limit);
     const auto deadline = std::chrono::steady_clock::now() + limit;
     notes.by_rank.resize(static_cast<std::size_t>(half.size()));
     std::vector<int> awaited;
@@ -81,9 +104,9 @@ std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::ch
     for (;;) {
       awaited.erase(std::remove_if(awaited.begin(), awaited.end(),
                                    [&](int rank) {
-                                     if (!half.store->check({key_of(rank)})) return false;
-                                     notes.by_rank[static_cast<std::size_t>(rank)] =
-                                         FailureNote::parse(half.store->get_to_str(key_of(rank)));
+                                     const auto text = look_for(*half.store, key_of(rank));
+                                     if (!text) return false;
+                                     notes.by_rank[static_cast<std::size_t>(rank)] = FailureNote::parse(*text);
                                      return true;
                                    }),
                     awaited.end());
@@ -99,6 +122,7 @@ std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::ch
 void delete_failure_notes(const GroupHalf& half) {
   if (!half.store) return;
   base::run_fenced([&] {
+    const ShortCall in_time;
     half.store->deleteKey(key_of(half.rank_in_group));
     half.store->deleteKey(kAnyKey);
   });

@@ -35,10 +35,11 @@ struct FailureNotes {
   std::vector<int> silent;                          ///< ranks in the group, never the caller's own
 };
 
-/// Leaves this member's note. Nothing happens without a store, or when that does not answer.
-void leave_failure_note(const GroupHalf& half, const FailureNote& note);
+/// Leaves this member's note. Returns why the store did not take it within a moment; nullopt also without a store.
+std::optional<std::string> leave_failure_note(const GroupHalf& half, const FailureNote& note);
 
-/// Whether some member has left a note. One question to the store; false without one or when it does not answer.
+/// Whether some member has left a note. One question to the store; false without one or when it does not answer within
+/// a moment.
 bool has_failure_note(const GroupHalf& half);
 
 /// Waits until each other member has left a note, at most for `limit`. nullopt without a store, or when that does not

@@ -6,13 +6,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <future>
-#include <thread>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <utility>
 
 #include "base/fence.h"
 #include "base/formatted.h"
+#include "base/left_behind.h"
 #include "base/log.h"
 #include "distributed/group_impl.h"
 #include "distributed/labels.h"
@@ -24,6 +23,8 @@ using distributed::OwnedHalf;
 namespace {
 
 constexpr std::string_view kPart = "GroupCoordinator";
+// For taking away a closed group's keys.
+constexpr std::chrono::milliseconds kForKeys{500};
 
 // A forked child has none of the backends' threads: what would wait for them is never destroyed there.
 void leak_in_forked_child(OwnedHalf& half) noexcept {
@@ -42,6 +43,7 @@ void wait_for_others(OwnedHalf& half, std::chrono::milliseconds bound) {
   if (half.state.broken.is_set()) return;
   const auto cause = base::run_fenced([&] {
     const auto deadline = std::chrono::steady_clock::now() + bound;
+    const distributed::StoreDeadline in_time(deadline, distributed::StoreDeadline::Missed::is_forgiven);
     distributed::PollPause pause;
     half.notes->add("closing", 1);
     do {
@@ -81,23 +83,18 @@ void release_half(OwnedHalf& half, std::chrono::milliseconds bound) noexcept {
     return;
   }
   // A backend waits in its destructor for what its threads are at, which may be another thread's collective.
-  auto cause = base::run_fenced([&] {
-    std::promise<void> done;
-    std::future<void> is_done = done.get_future();
-    std::thread reaper(
-        [group = std::move(half.group), backend = std::move(half.state.backend), done = std::move(done)]() mutable {
-          static_cast<void>(base::run_fenced([&] {
-            group.reset();
-            backend.reset();
-          }));
-          done.set_value();
-        });
-    if (is_done.wait_for(bound) == std::future_status::ready) {
-      reaper.join();
-    } else {
+  const auto cause = base::run_fenced([&] {
+    const bool is_over =
+        base::finishes_by(std::chrono::steady_clock::now() + bound,
+                          [group = std::move(half.group), backend = std::move(half.state.backend)]() mutable {
+                            static_cast<void>(base::run_fenced([&] {
+                              group.reset();
+                              backend.reset();
+                            }));
+                          });
+    if (!is_over) {
       base::log(LogLevel::warning, kPart, "{} is closed while an operation still runs in it; its threads end with that",
                 half.state.name);
-      reaper.detach();
     }
   });
   if (cause) base::log(LogLevel::warning, kPart, "{} was not closed in order: {}", half.state.name, *cause);
@@ -134,6 +131,8 @@ void GroupCoordinator::close(std::chrono::milliseconds bound) noexcept {
     distributed::release_half(*cpu, patience);
   }
   // Last, since a backend may still ask its store. A store that is gone takes its keys along.
+  const distributed::StoreDeadline in_time(std::chrono::steady_clock::now() + kForKeys,
+                                           distributed::StoreDeadline::Missed::is_forgiven);
   for (OwnedHalf* half : {device, cpu}) {
     if (half == nullptr) continue;
     for (const auto& keys : half->keys) {

@@ -64,7 +64,8 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::create(const World& world,
 
   const std::string device_kind = distributed::resolve_backend(options.device_backend);
   const std::string cpu_kind = distributed::resolve_backend(options.cpu_backend);
-  if (distributed::is_nccl(cpu_kind)) throw ConfigError(formatted("group '{}': nccl can't be the cpu backend.", impl->name));
+  if (distributed::is_nccl(cpu_kind))
+    throw ConfigError(formatted("group '{}': nccl can't be the cpu backend.", impl->name));
 
   distributed::HandshakeRequest request;
   request.name = impl->name;
@@ -158,16 +159,22 @@ std::shared_ptr<OwnedHalf> build_half(const BuildPlan& plan, const std::string& 
   } catch (...) {
     CommFailure failure;
     failure.cause = formatted("the {} backend could not be made: {}", kind, base::describe_current_exception());
+    // Asked before the keys: deleting them may find out as well, and late.
+    const auto fault = keys->fault();
     keys->delete_written_keys();
     failure.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
     // The members had answered: one that is silent now was lost meanwhile.
     failure.kind = failure.elapsed >= request.timeout ? CommErrorKind::timeout : CommErrorKind::peer_lost;
+    failure.advice = "See what became of the other members, and whether they reach this one's network interface";
+    if (fault) {
+      failure.kind = CommErrorKind::store_down;
+      failure.advice = kAdviceStoreSilent;
+    }
     failure.group = state.name;
     failure.label = state.label;
     failure.ranks = impl.ranks;
     failure.rank = impl.global_rank();
     failure.operation = "create";
-    failure.advice = "See what became of the other members, and whether they reach this one's network interface";
     throw CommError(std::move(failure));
   }
   return owned;

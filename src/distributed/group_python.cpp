@@ -97,16 +97,21 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   } catch (...) {
     CommFailure failure;
     failure.cause = base::describe_current_exception();
+    const auto fault = keys->fault();
     keys->delete_written_keys();
     failure.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
-    failure.kind = failure.elapsed >= impl->timeout ? CommErrorKind::peer_missing : CommErrorKind::peer_lost;
+    failure.kind = fault                              ? CommErrorKind::store_down
+                   : failure.elapsed >= impl->timeout ? CommErrorKind::peer_missing
+                                                      : CommErrorKind::peer_lost;
     failure.group = names.group;
     failure.label = half->state.label;
     failure.ranks = impl->ranks;
     failure.rank = impl->global_rank();
     failure.operation = "join_python";
-    failure.advice = formatted("See whether the Python ranks make the group too: the keys looked at begin with '{}'",
-                               names.key_prefix);
+    failure.advice =
+        fault ? distributed::kAdviceStoreSilent
+              : formatted("See whether the Python ranks make the group too: the keys looked at begin with '{}'",
+                          names.key_prefix);
     throw CommError(std::move(failure));
   }
   impl->cpu = half;

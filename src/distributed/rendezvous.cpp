@@ -23,6 +23,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// For what is said and asked once the deadline has passed.
+constexpr std::chrono::milliseconds kGrace{500};
+
 std::string record_key(int rank) {
   return formatted("r{}", rank);
 }
@@ -65,6 +68,7 @@ class Handshake {
     std::optional<Verdict> verdict;
     HandshakeResult result;
     const auto cause = base::run_fenced([&] {
+      const StoreDeadline in_time(deadline_ + kGrace);
       verdict = announce();
       if (!verdict) verdict = request_.rank_in_group == 0 ? lead(result) : follow(result);
       if (verdict) {
@@ -100,7 +104,7 @@ class Handshake {
       case CommErrorKind::handshake_mismatch:
         return "Make every member of the group pass the same name, ranks and options, from one process a rank";
       case CommErrorKind::store_down:
-        return "See whether the rank that serves the store still runs";
+        return kAdviceStoreSilent;
       default:
         return "See what became of that rank";
     }

@@ -4,25 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "dbg/world.h"
+#include "distributed/store_caller.h"
 
 namespace dbg {
-
-struct World::State {
-  /// All but the store. Throws: ConfigError when a value makes no sense.
-  static State checked(int rank, int world_size, const WorldOptions& options);
-
-  c10::intrusive_ptr<c10d::Store> store;
-  int rank = 0;
-  int world_size = 1;
-  WorldOptions options;
-  std::string kind;        // `HashStore`, `TCPStore` ...
-  std::string store_host;  // of a TCPStore
-  std::uint16_t store_port = 0;
-};
 
 namespace distributed {
 
@@ -33,6 +22,27 @@ struct NamedStore {
   std::string host = {};
   std::uint16_t port = 0;
 };
+
+}  // namespace distributed
+
+struct World::State {
+  /// All but the store. Throws: ConfigError when a value makes no sense.
+  static State checked(int rank, int world_size, const WorldOptions& options);
+
+  void take(distributed::NamedStore opened);
+
+  c10::intrusive_ptr<c10d::Store> store;
+  /// Held for as long as the world lives, so that groups made later know of a store that fell silent before.
+  std::shared_ptr<distributed::StoreCaller> caller;
+  int rank = 0;
+  int world_size = 1;
+  WorldOptions options;
+  std::string kind;        // `HashStore`, `TCPStore` ...
+  std::string store_host;  // of a TCPStore
+  std::uint16_t store_port = 0;
+};
+
+namespace distributed {
 
 /// Serves or joins a TCPStore, within `timeout`; `world_size` is told to the store as torch's Python tells it.
 /// Throws: CommError (store_down) with host, port, role and elapsed time.
