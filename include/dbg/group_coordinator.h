@@ -216,9 +216,10 @@ class DBG_API GroupCoordinator {
   /// Python (`distributedInfo`). Call it between the profiler's start and its end; else torch logs a warning.
   static void annotate_trace();
 
-  /// Waits for the other members' close (at most `bound`, best effort), then ends what this object made, and deletes
-  /// its keys. Further calls do nothing. What is adopted lives on. Never throws. The destructor does the same with a
-  /// bound of one second.
+  /// Waits for the other members' close (best effort; not where the group is broken), then ends what this object made,
+  /// and deletes its keys; all of it within `bound` and a second. After a failure the short notes of it stay in the
+  /// store for members that come later; the last one to close deletes them. Further calls do nothing. What is adopted
+  /// lives on. Never throws. The destructor does the same with a bound of one second.
   void close(std::chrono::milliseconds bound = std::chrono::seconds(5)) noexcept;
   bool is_closed() const noexcept;
 

@@ -119,11 +119,4 @@ void monitored_barrier(GroupHalf& half, const CallOptions& options) {
   }
 }
 
-void delete_notes(const GroupHalf& half) {
-  delete_failure_notes(half);
-  const std::uint64_t begun = half.barriers.load(std::memory_order_relaxed);
-  if (!half.store || begun == 0) return;
-  base::run_fenced([&] { half.store->deleteKey(arrival_key(begun - 1, half.rank_in_group)); });
-}
-
 }  // namespace dbg::distributed

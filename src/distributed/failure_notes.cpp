@@ -16,6 +16,7 @@ namespace dbg::distributed {
 namespace {
 
 constexpr const char* kAnyKey = "failed/any";
+constexpr const char* kClosingKey = "closing";
 constexpr std::chrono::milliseconds kPoll{20};
 constexpr std::size_t kLongestCause = 500;
 // For one call of the store. Notes are a help, and no operation may wait for a store that is silent.
@@ -119,13 +120,27 @@ std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::ch
   return notes;
 }
 
-void delete_failure_notes(const GroupHalf& half) {
-  if (!half.store) return;
-  base::run_fenced([&] {
-    const ShortCall in_time;
-    half.store->deleteKey(key_of(half.rank_in_group));
-    half.store->deleteKey(kAnyKey);
-  });
+std::int64_t count_as_closing(TrackedStore& notes) {
+  return notes.add(kClosingKey, 1);
+}
+
+bool have_all_closed(TrackedStore& notes, int size) {
+  const auto count = notes.peek(kClosingKey);
+  return !count || std::stoll(*count) >= size;
+}
+
+void delete_notes(TrackedStore& notes, int size, std::int64_t count) {
+  if (count < size) {
+    notes.leave(kClosingKey);
+    notes.leave(kAnyKey);
+    for (int rank = 0; rank < size; ++rank) notes.leave(key_of(rank));
+  } else {
+    notes.deleteKey(kClosingKey);
+    if (notes.deleteKey(kAnyKey)) {
+      for (int rank = 0; rank < size; ++rank) notes.deleteKey(key_of(rank));
+    }
+  }
+  notes.delete_written_keys();
 }
 
 }  // namespace dbg::distributed

@@ -165,6 +165,11 @@ void TrackedStore::put(const std::string& key, std::string_view value) {
   set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
 }
 
+void TrackedStore::leave(const std::string& key) {
+  const std::lock_guard lock(written_->mutex);
+  written_->keys.erase(full(key));
+}
+
 bool TrackedStore::delete_written_keys() noexcept {
   try {
     for (;;) {
