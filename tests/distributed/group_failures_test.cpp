@@ -133,7 +133,7 @@ DBG_RANK_BODY(waits_alone_over_tcp) {
   const World world = World::over_tcp({"127.0.0.1", port, context.rank == 0}, context.rank, 2);
   if (context.rank == 0) {
     // Goes once the other waits in the handshake.
-    world.store()->wait({"dbg/hs/tp/r1"}, milliseconds(20000));
+    world.store()->wait({"dbg/hs/tp/r1@0_1"}, milliseconds(20000));
     ::kill(::getpid(), SIGKILL);
   }
   try_to_create(world, {{0, 1}}, {});
