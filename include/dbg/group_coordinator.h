@@ -40,9 +40,11 @@ struct GroupOptions {
   std::string cpu_backend = "gloo";
   /// For making the group as a whole, and later for each operation. 0: the world's.
   std::chrono::milliseconds timeout{0};
-  /// Compares sizes, dtypes and operations between the members before each collective, so that a mismatch is an error
-  /// on every rank. Without it gloo ends the process on unlike sizes and misreads unlike dtypes. Costs a round trip
-  /// each.
+  /// Compares operation, reduction, root, sizes and dtype between the members before each collective, so that a
+  /// mismatch is an error on every rank (handshake_mismatch with all values), after which the group goes on. Without it
+  /// gloo ends the process on unlike sizes and misreads unlike dtypes. Costs a round trip each, over a gloo group of
+  /// its own. Messages between two are not compared. Among Python ranks (`join_python`) it is torch's own wrapper, as
+  /// they have it with TORCH_DISTRIBUTED_DEBUG=DETAIL: the same on all, or nobody meets.
   bool check = false;
   /// `c10d::ProcessGroupNCCL::Options` or what the registered backend takes. Copied, never changed.
   c10::intrusive_ptr<c10::intrusive_ptr_target> device_options = {};

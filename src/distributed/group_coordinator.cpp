@@ -35,6 +35,8 @@ constexpr std::chrono::milliseconds kForBackend{100};
 // A forked child has none of the backends' threads: what would wait for them is never destroyed there.
 void leak_in_forked_child(OwnedHalf& half) noexcept {
   static_cast<void>(half.state.backend.release());
+  static_cast<void>(half.state.wrapper_helper.release());
+  static_cast<void>(new std::shared_ptr<distributed::GroupHalf>(std::move(half.state.checker)));
   static_cast<void>(half.group.release());
   for (auto& keys : half.keys) static_cast<void>(keys.release());
   static_cast<void>(half.state.store.release());
@@ -102,8 +104,9 @@ void release_half(OwnedHalf& half, std::chrono::steady_clock::time_point deadlin
   }
   // A backend waits in its destructor for what its threads are at, which may be another thread's collective.
   const auto cause = base::run_fenced([&] {
-    const bool is_over =
-        base::finishes_by(deadline, [group = std::move(half.group), backend = std::move(half.state.backend)]() mutable {
+    const bool is_over = base::finishes_by(
+        deadline, [group = std::move(half.group), backend = std::move(half.state.backend),
+                   helper = std::move(half.state.wrapper_helper), checker = std::move(half.state.checker)]() mutable {
           static_cast<void>(base::run_fenced([&] {
             group.reset();
             backend.reset();

@@ -94,6 +94,20 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::create(const World& world,
 }
 
 namespace distributed {
+namespace {
+
+std::shared_ptr<GroupHalf> make_checker(const GroupHalf& half, const BackendRequest& request, bool with_labels) {
+  auto checker = std::make_shared<GroupHalf>();
+  checker->name = half.name + ".check";
+  checker->label = half.label;
+  checker->ranks = half.ranks;
+  checker->rank_in_group = half.rank_in_group;
+  checker->timeout = half.timeout;
+  checker->backend = make_helper(request, half.timeout, with_labels, "check");
+  return checker;
+}
+
+}  // namespace
 
 std::chrono::milliseconds timeout_or(std::chrono::milliseconds asked, std::chrono::milliseconds otherwise,
                                      const std::string& group_name) {
@@ -147,10 +161,11 @@ std::shared_ptr<OwnedHalf> build_half(const BuildPlan& plan, const std::string& 
   keys->set_deadline(began + request.timeout);
 
   try {
-    MadeHalf made = make_half(kind, request, impl.timeout, plan.options.check, plan.options.with_labels);
-    keys->set_deadline(std::nullopt);
+    MadeHalf made = make_half(kind, request, impl.timeout, plan.options.with_labels);
     owned->group = std::move(made.group);
     state.backend = std::move(made.backend);
+    if (plan.options.check) state.checker = make_checker(state, request, plan.options.with_labels);
+    keys->set_deadline(std::nullopt);
     owned->registered_name = register_group(name, impl.global_rank(), owned->group);
     if (owned->has_label) owned->listing = list_in_traces(state, kind);
   } catch (const Error&) {

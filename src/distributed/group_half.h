@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -71,6 +72,13 @@ struct GroupHalf {
   /// peers know nothing of such notes (groups with Python, adopted ones). Operations use it only when things go wrong,
   /// and for `monitored_barrier`.
   c10::intrusive_ptr<c10d::Store> store;
+
+  /// A gloo group of the same members, on which they compare what they are about to do before each collective; null
+  /// where nothing is compared.
+  std::shared_ptr<GroupHalf> checker;
+  /// Where `backend` is torch's comparing wrapper (as Python peers have it): its helper, by whose timeout it waits
+  /// inside each call.
+  c10::intrusive_ptr<c10d::Backend> wrapper_helper;
 
   BrokenState broken;
   std::atomic<std::uint64_t> sequence{0};  ///< operations begun

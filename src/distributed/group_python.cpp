@@ -84,11 +84,12 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   request.interface = world.interface();
   request.timeout = impl->timeout;
   try {
-    distributed::MadeHalf made = distributed::make_half("gloo", request, impl->timeout, options.check,
-                                                        options.with_labels, "pg_wrapper:" + names.group);
+    distributed::MadeHalf made = distributed::make_half("gloo", request, impl->timeout, options.with_labels,
+                                                        options.check ? "pg_wrapper:" + names.group : "");
     keys->set_deadline(std::nullopt);
     half->group = std::move(made.group);
     half->state.backend = std::move(made.backend);
+    half->state.wrapper_helper = std::move(made.helper);
     half->registered_name = distributed::register_group(names.group, impl->global_rank(), half->group);
     if (half->has_label) half->listing = distributed::list_in_traces(half->state, half->kind);
   } catch (const Error&) {

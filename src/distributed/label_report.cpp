@@ -26,6 +26,7 @@ class Reading {
   void all() {
     add("group_desc of the process group", half_.group->getGroupDesc(), {});
     for (const auto& backend : distributed::backends_of(*half_.group)) of_backend(*backend, "the backend");
+    if (half_.state.checker) of_backend(*half_.state.checker->backend, "the comparing helper");
   }
 
  private:

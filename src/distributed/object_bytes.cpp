@@ -17,6 +17,7 @@
 #include "codec/archive.h"
 #include "codec/archive_reader.h"
 #include "distributed/p2p.h"
+#include "distributed/wire_tensor.h"
 
 namespace dbg::distributed {
 namespace {
@@ -37,12 +38,14 @@ at::Tensor bytes_of(const std::string& text) {
 
 void run_broadcast(CollectiveCall& call, const at::Tensor& tensor, int src_in_group) {
   std::vector<at::Tensor> tensors{tensor};
-  call.run({tensor.numel(), tensor.numel(), tensor.scalar_type()}, [&](milliseconds left) {
-    c10d::BroadcastOptions options;
-    options.rootRank = src_in_group;
-    options.timeout = left;
-    return call.half().backend->broadcast(tensors, options);
-  });
+  call.run({tensor.numel(), tensor.numel(), tensor.scalar_type(), -1,
+            terms_of(call.half(), call.half().checker ? formatted("(from {}) ", src_in_group) : "", tensor)},
+           [&](milliseconds left) {
+             c10d::BroadcastOptions options;
+             options.rootRank = src_in_group;
+             options.timeout = left;
+             return call.half().backend->broadcast(tensors, options);
+           });
 }
 
 }  // namespace
