@@ -32,6 +32,10 @@ std::string key_of(int rank_in_group) {
   return formatted("failed/{}", rank_in_group);
 }
 
+std::string made_key_of(int rank_in_group) {
+  return formatted("made/{}", rank_in_group);
+}
+
 std::optional<CommErrorKind> kind_from(std::string_view text) {
   for (int kind = 0; kind <= static_cast<int>(CommErrorKind::unsupported); ++kind) {
     if (text == to_text(static_cast<CommErrorKind>(kind))) return static_cast<CommErrorKind>(kind);
@@ -91,7 +95,9 @@ bool has_failure_note(const GroupHalf& half) {
   return is_there;
 }
 
-std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::chrono::milliseconds limit) {
+namespace {
+
+std::optional<FailureNotes> collect(const GroupHalf& half, std::chrono::milliseconds limit, bool counts_made) {
   if (!half.store) return std::nullopt;
   FailureNotes notes;
   const auto refusal = base::run_fenced([&] {
@@ -106,7 +112,7 @@ std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::ch
       awaited.erase(std::remove_if(awaited.begin(), awaited.end(),
                                    [&](int rank) {
                                      const auto text = look_for(*half.store, key_of(rank));
-                                     if (!text) return false;
+                                     if (!text) return counts_made && half.store->check({made_key_of(rank)});
                                      notes.by_rank[static_cast<std::size_t>(rank)] = FailureNote::parse(*text);
                                      return true;
                                    }),
@@ -118,6 +124,20 @@ std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::ch
   });
   if (refusal) return std::nullopt;
   return notes;
+}
+
+}  // namespace
+
+std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::chrono::milliseconds limit) {
+  return collect(half, limit, false);
+}
+
+std::optional<FailureNotes> collect_notes_of_making(const GroupHalf& half, std::chrono::milliseconds limit) {
+  return collect(half, limit, true);
+}
+
+void leave_made_note(TrackedStore& notes, int rank_in_group) {
+  notes.put(made_key_of(rank_in_group), "1");
 }
 
 std::int64_t count_as_closing(TrackedStore& notes) {
@@ -133,11 +153,16 @@ void delete_notes(TrackedStore& notes, int size, std::int64_t count) {
   if (count < size) {
     notes.leave(kClosingKey);
     notes.leave(kAnyKey);
-    for (int rank = 0; rank < size; ++rank) notes.leave(key_of(rank));
+    for (int rank = 0; rank < size; ++rank) {
+      notes.leave(key_of(rank));
+      notes.leave(made_key_of(rank));
+    }
   } else {
     notes.deleteKey(kClosingKey);
-    if (notes.deleteKey(kAnyKey)) {
-      for (int rank = 0; rank < size; ++rank) notes.deleteKey(key_of(rank));
+    const bool has_failed = notes.deleteKey(kAnyKey);
+    for (int rank = 0; rank < size; ++rank) {
+      notes.deleteKey(made_key_of(rank));
+      if (has_failed) notes.deleteKey(key_of(rank));
     }
   }
   notes.delete_written_keys();

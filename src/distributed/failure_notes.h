@@ -18,8 +18,8 @@ namespace dbg::distributed {
 /// What one member says about its own failure.
 ///
 /// In the store: key `failed/<rank in group>`, value `<kind>\n<operation>\n<sequence>\n<cause>`, and the key
-/// `failed/any` once there is one. Written at most once a member. Key `closing`: how many members have closed the
-/// group.
+/// `failed/any` once there is one. Written at most once a member. Key `made/<rank in group>`: this
+/// member has made its backend. Key `closing`: how many members have closed the group.
 struct FailureNote {
   CommErrorKind kind = CommErrorKind::broken;
   std::string operation;
@@ -47,6 +47,13 @@ bool has_failure_note(const GroupHalf& half);
 /// Waits until each other member has left a note, at most for `limit`. nullopt without a store, or when that does not
 /// answer: nobody is called silent on no evidence.
 std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::chrono::milliseconds limit);
+
+/// Says that this member has made its backend: for those of whom another one is silent meanwhile.
+/// Throws: what the store throws.
+void leave_made_note(TrackedStore& notes, int rank_in_group);
+
+/// As collect_failure_notes, while the group is made: who has made its backend is not silent, and has no note.
+std::optional<FailureNotes> collect_notes_of_making(const GroupHalf& half, std::chrono::milliseconds limit);
 
 /// Counts this member among those that close the group; returns how many have. All of them, once each.
 /// Throws: what the store throws.

@@ -3,6 +3,8 @@
 // Makes a group: checks the lists, meets the members, then builds both halves under names that only this group has.
 #include <fmt/ranges.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <set>
 
@@ -10,6 +12,8 @@
 #include "base/formatted.h"
 #include "dbg/error.h"
 #include "distributed/backends.h"
+#include "distributed/collective_call.h"
+#include "distributed/failure_notes.h"
 #include "distributed/group_builder.h"
 #include "distributed/labels.h"
 #include "distributed/network_interfaces.h"
@@ -56,6 +60,7 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::create(const World& world,
   impl->name = distributed::checked_group_name(options.group_name);
   const auto ranks = own_ranks(world, group_ranks, impl->name);
   if (!ranks) return nullptr;
+  distributed::require_own_process(world, "create", impl->name);
   impl->ranks = *ranks;
   impl->rank_in_group = static_cast<int>(std::find(ranks->begin(), ranks->end(), world.rank()) - ranks->begin());
   impl->local_rank = world.local_rank();
@@ -96,6 +101,43 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::create(const World& world,
 namespace distributed {
 namespace {
 
+// For the members' notes when a group is not made: what it adds to the timeout.
+constexpr std::chrono::milliseconds kNotesLimit{400};
+
+// The notes stay for those that are still at it; the last that gives up deletes them.
+void end_notes(OwnedHalf& half) {
+  static_cast<void>(base::run_fenced([&] {
+    const StoreDeadline in_time(std::chrono::steady_clock::now() + kNotesLimit, StoreDeadline::Missed::is_forgiven);
+    delete_notes(*half.notes, half.state.size(), count_as_closing(*half.notes));
+  }));
+}
+
+void tell_the_others(OwnedHalf& half, const FailureNote& note) {
+  if (!leave_failure_note(half.state, note)) end_notes(half);
+}
+
+// The members had answered a moment ago: one that has neither made its backend nor says why not was lost meanwhile.
+void name_the_silent(OwnedHalf& half, CommFailure& failure) {
+  if (leave_failure_note(half.state, {failure.kind, "create", 0, failure.cause})) return;
+  if (const auto notes = collect_notes_of_making(half.state, kNotesLimit)) {
+    failure.peers = global_ranks(half.state, notes->silent);
+    if (!failure.peers.empty()) {
+      failure.kind = CommErrorKind::peer_lost;
+      failure.cause +=
+          formatted("; no word from rank{} {}", failure.peers.size() == 1 ? "" : "s", fmt::join(failure.peers, ", "));
+    }
+    for (int rank = 0; rank < half.state.size(); ++rank) {
+      const auto& note = notes->by_rank[static_cast<std::size_t>(rank)];
+      // What is no failure of its own is the consequence of another's.
+      if (!note || note->kind != CommErrorKind::broken) continue;
+      const int global = half.state.ranks[static_cast<std::size_t>(rank)];
+      failure.peers.push_back(global);
+      failure.cause += formatted("; rank {} says: {}", global, note->cause);
+    }
+  }
+  end_notes(half);
+}
+
 std::shared_ptr<GroupHalf> make_checker(const GroupHalf& half, const BackendRequest& request, bool with_labels) {
   auto checker = std::make_shared<GroupHalf>();
   checker->name = half.name + ".check";
@@ -116,6 +158,19 @@ std::chrono::milliseconds timeout_or(std::chrono::milliseconds asked, std::chron
         formatted("group '{}': the timeout is {} ms; it is above 0, or 0 for the world's.", group_name, asked.count()));
   }
   return asked == std::chrono::milliseconds::zero() ? otherwise : asked;
+}
+
+void require_own_process(const World& world, const std::string& operation, const std::string& group_name) {
+  const int own = ::getpid();
+  if (world.pid() == own) return;
+  CommFailure failure;
+  failure.kind = CommErrorKind::forked;
+  failure.label = group_name;
+  failure.rank = world.rank();
+  failure.operation = operation;
+  failure.cause = formatted("process {} is a child of {}, which opened the world's store", own, world.pid());
+  failure.advice = "open a World in the child, or start workers by exec";
+  throw CommError(std::move(failure));
 }
 
 std::shared_ptr<OwnedHalf> build_half(const BuildPlan& plan, const std::string& half, const std::string& kind) {
@@ -165,10 +220,12 @@ std::shared_ptr<OwnedHalf> build_half(const BuildPlan& plan, const std::string& 
     owned->group = std::move(made.group);
     state.backend = std::move(made.backend);
     if (plan.options.check) state.checker = make_checker(state, request, plan.options.with_labels);
+    leave_made_note(*notes, state.rank_in_group);
     keys->set_deadline(std::nullopt);
     owned->registered_name = register_group(name, impl.global_rank(), owned->group);
     if (owned->has_label) owned->listing = list_in_traces(state, kind);
   } catch (const Error&) {
+    tell_the_others(*owned, {CommErrorKind::broken, "create", 0, base::describe_current_exception()});
     keys->delete_written_keys();
     throw;
   } catch (...) {
@@ -177,9 +234,9 @@ std::shared_ptr<OwnedHalf> build_half(const BuildPlan& plan, const std::string& 
     // Asked before the keys: deleting them may find out as well, and late.
     const auto fault = keys->fault();
     keys->delete_written_keys();
+    failure.kind = Clock::now() - began >= request.timeout ? CommErrorKind::timeout : CommErrorKind::peer_lost;
+    if (!fault) name_the_silent(*owned, failure);
     failure.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
-    // The members had answered: one that is silent now was lost meanwhile.
-    failure.kind = failure.elapsed >= request.timeout ? CommErrorKind::timeout : CommErrorKind::peer_lost;
     failure.advice = "See what became of the other members, and whether they reach this one's network interface";
     if (fault) {
       failure.kind = CommErrorKind::store_down;

@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Meets Python ranks in one gloo group. The keys are torch.distributed's (distributed_c10d.py, 2.7 to 2.15).
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -33,6 +35,19 @@ PythonNames names_of(const PythonGroup& group) {
   return {group.name, formatted("{0}/{0}//cpu/", group.name)};
 }
 
+// Those who have not left their address, which gloo does before it waits for the others'.
+std::vector<int> silent_ranks(distributed::TrackedStore& keys, const std::vector<int>& ranks) {
+  std::vector<int> silent;
+  static_cast<void>(base::run_fenced([&] {
+    const distributed::StoreDeadline in_time(std::chrono::steady_clock::now() + std::chrono::milliseconds(400),
+                                             distributed::StoreDeadline::Missed::is_forgiven);
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      if (!keys.check({formatted("0/{}", rank)})) silent.push_back(ranks[rank]);
+    }
+  }));
+  return silent;
+}
+
 }  // namespace
 
 std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& world, const PythonGroup& group,
@@ -53,6 +68,7 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   }
   const auto own = std::find(impl->ranks.begin(), impl->ranks.end(), world.rank());
   if (own == impl->ranks.end()) return nullptr;
+  distributed::require_own_process(world, "join_python", impl->name);
   impl->rank_in_group = static_cast<int>(own - impl->ranks.begin());
   impl->local_rank = world.local_rank();
   impl->timeout = distributed::timeout_or(options.timeout, world.timeout(), impl->name);
@@ -99,6 +115,11 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
     CommFailure failure;
     failure.cause = base::describe_current_exception();
     const auto fault = keys->fault();
+    if (!fault) failure.peers = silent_ranks(*keys, impl->ranks);
+    if (!failure.peers.empty()) {
+      failure.cause +=
+          formatted("; no word from rank{} {}", failure.peers.size() == 1 ? "" : "s", fmt::join(failure.peers, ", "));
+    }
     keys->delete_written_keys();
     failure.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
     failure.kind = fault                              ? CommErrorKind::store_down

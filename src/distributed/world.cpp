@@ -3,6 +3,8 @@
 // Checks what a World is given and hands it out again.
 #include "dbg/world.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
@@ -52,6 +54,7 @@ World::State World::State::checked(int rank, int world_size, const WorldOptions&
   state.rank = rank;
   state.world_size = world_size;
   state.options = options;
+  state.pid = ::getpid();
   if (state.options.interface.empty()) {
     if (const char* named = std::getenv("GLOO_SOCKET_IFNAME")) state.options.interface = named;
   }
@@ -130,6 +133,9 @@ int World::local_rank() const noexcept {
 }
 int World::node_id() const noexcept {
   return state_->options.node_id;
+}
+int World::pid() const noexcept {
+  return state_->pid;
 }
 std::chrono::milliseconds World::timeout() const noexcept {
   return state_->options.timeout;

@@ -37,6 +37,7 @@ struct World::State {
   int rank = 0;
   int world_size = 1;
   WorldOptions options;
+  int pid = 0;             // the process that opened it
   std::string kind;        // `HashStore`, `TCPStore` ...
   std::string store_host;  // of a TCPStore
   std::uint16_t store_port = 0;

@@ -11,6 +11,7 @@
 #include "dbg/error.h"
 #include "dbg/group_coordinator.h"
 #include "distributed/groups.h"
+#include "distributed/messages.h"
 #include "support/log_capture.h"
 #include "support/rank_threads.h"
 
@@ -75,7 +76,7 @@ TEST(GroupAdoptTest, AGroupOfTheRegistryIsFoundByItsName) {
     EXPECT_EQ(theirs->getGroupDesc(), "my_group:device");
     EXPECT_EQ(theirs->getGroupName(), "7");
     EXPECT_EQ(group->cpu_group(), theirs);
-    EXPECT_EQ(log.count("it is labelled 'my_group'"), 1U);
+    EXPECT_EQ(log.count("the group name 'my group' can't be a label as it is; it is labelled 'my_group'"), 1U);
   }
   EXPECT_EQ(c10d::resolve_process_group("7"), theirs);
   expect_works(*backend);
@@ -89,6 +90,18 @@ TEST(GroupAdoptTest, WhatDoesNotFitIsRefused) {
   const auto backend = somebodys_gloo(0, 1, c10::make_intrusive<c10d::HashStore>());
   EXPECT_THROW(GroupCoordinator::adopt(c10::intrusive_ptr<c10d::Backend>(backend), {}, options), ConfigError);
   EXPECT_THROW(GroupCoordinator::adopt(c10::intrusive_ptr<c10d::ProcessGroup>(), {}, options), ConfigError);
+}
+
+TEST(GroupAdoptTest, RanksThatAreNotTheWorldsAreRefused) {
+  const World world = World::for_threads(3).back();
+  const auto backend = somebodys_gloo(0, 1, c10::make_intrusive<c10d::HashStore>());
+  AdoptOptions options;
+  const auto adopt = [&] {
+    return GroupCoordinator::adopt(c10::intrusive_ptr<c10d::Backend>(backend), {}, options, &world);
+  };
+  EXPECT_THAT(test::message_of<ConfigError>(adopt), HasSubstr("hence global rank 0 by the ranks [0], and rank 2 of"));
+  options.ranks = {2};
+  EXPECT_EQ(adopt()->rank(), 2);
 }
 
 }  // namespace

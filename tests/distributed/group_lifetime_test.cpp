@@ -162,5 +162,25 @@ TEST(GroupLifetimeTest, AForkedChildNeitherHangsNorWorks) {
   group->barrier();
 }
 
+// It would read the answers that the store gives its parent.
+TEST(GroupLifetimeTest, AForkedChildMakesNoGroupInItsParentsWorld) {
+  const World world = World::over_tcp({"127.0.0.1", 0, true}, 0, 1);
+  const auto group = GroupCoordinator::create(world, {{0}}, test::gloo_pair("tp"));
+  const auto child = test::run_forked(
+      [&] {
+        try {
+          GroupCoordinator::create(world, {{0}}, test::gloo_pair("pp"));
+          return 1;
+        } catch (const CommError& error) {
+          return error.kind() == CommErrorKind::forked ? 0 : 2;
+        }
+      },
+      milliseconds(10000));
+  EXPECT_FALSE(child.hung);
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+  EXPECT_EQ(world.pid(), ::getpid());
+  GroupCoordinator::create(world, {{0}}, test::gloo_pair("pp"))->barrier();
+}
+
 }  // namespace
 }  // namespace dbg
