@@ -77,6 +77,7 @@ std::shared_ptr<OwnedHalf> adopt_half(const GroupCoordinator::Impl& impl, const 
   owned->state.ranks = impl.ranks;
   owned->state.rank_in_group = impl.rank_in_group;
   owned->state.timeout = impl.timeout;
+  if (impl.world) owned->state.world_size = impl.world->world_size();
   // A name that tools and peers know stays; without one its entries in a recorder could not be told apart.
   std::optional<std::string> fresh_name;
   if (owned->state.name.empty()) {

@@ -16,6 +16,7 @@
 #include "distributed/failure_notes.h"
 #include "distributed/group_builder.h"
 #include "distributed/labels.h"
+#include "distributed/nccl_backend.h"
 #include "distributed/network_interfaces.h"
 #include "distributed/rendezvous.h"
 #include "distributed/trace_info.h"
@@ -72,15 +73,19 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::create(const World& world,
   if (distributed::is_nccl(cpu_kind))
     throw ConfigError(formatted("group '{}': nccl can't be the cpu backend.", impl->name));
 
+  // Here, so that the others do not wait for this rank's backend after the handshake.
+  if (distributed::is_nccl(device_kind)) distributed::require_nccl(device_kind);
+
   distributed::HandshakeRequest request;
   request.name = impl->name;
   request.ranks = impl->ranks;
   request.rank_in_group = impl->rank_in_group;
   request.timeout = impl->timeout;
-  request.settings = {{"device backend", device_kind},
-                      {"cpu backend", cpu_kind},
-                      {"check", options.check ? "on" : "off"},
-                      {"world size", std::to_string(world.world_size())}};
+  request.settings = {
+      {"device backend", distributed::is_nccl(device_kind) ? distributed::nccl_class_of(device_kind) : device_kind},
+      {"cpu backend", cpu_kind},
+      {"check", options.check ? "on" : "off"},
+      {"world size", std::to_string(world.world_size())}};
   request.binds_to_loopback =
       (device_kind == "gloo" || cpu_kind == "gloo") && distributed::binds_to_loopback(world.interface());
   const distributed::HandshakeResult agreed = distributed::shake_hands(world.store(), world.key_prefix(), request);
@@ -190,6 +195,7 @@ std::shared_ptr<OwnedHalf> build_half(const BuildPlan& plan, const std::string& 
   state.ranks = impl.ranks;
   state.rank_in_group = impl.rank_in_group;
   state.timeout = impl.timeout;
+  state.world_size = impl.world->world_size();
 
   const std::string prefix = impl.world->key_prefix() + '/' + name;
   const auto keys = c10::make_intrusive<TrackedStore>(impl.world->store(), prefix);

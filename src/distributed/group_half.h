@@ -65,6 +65,7 @@ struct GroupHalf {
   std::string label;                          ///< `tp:cpu`
   std::vector<int> ranks;                     ///< global ranks; the position is the rank in the group
   int rank_in_group = 0;
+  int world_size = 0;                                           ///< of the world; 0: not known (adopted groups)
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of one operation
   pid_t owner_pid = ::getpid();
 

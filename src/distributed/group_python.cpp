@@ -83,6 +83,7 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   half->state.ranks = impl->ranks;
   half->state.rank_in_group = impl->rank_in_group;
   half->state.timeout = impl->timeout;
+  half->state.world_size = world.world_size();
   const auto keys = c10::make_intrusive<distributed::TrackedStore>(world.store(), names.key_prefix);
   keys->setTimeout(impl->timeout);
   keys->set_deadline(began + impl->timeout);

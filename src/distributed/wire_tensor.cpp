@@ -12,6 +12,7 @@
 #include "base/dtype.h"
 #include "base/formatted.h"
 #include "dbg/error.h"
+#include "distributed/backends.h"
 
 namespace dbg::distributed {
 namespace {
@@ -88,7 +89,7 @@ WireTensor::WireTensor(const GroupHalf& half, std::string_view operation, const 
   }
   if (tensor.is_meta()) refuse(half, operation, "a tensor on the meta device, which has no values");
   const std::string backend = half.backend->getBackendName();
-  if (backend == "nccl" && !tensor.is_cuda()) {
+  if (is_nccl(backend) && !tensor.is_cuda()) {
     refuse(half, operation, formatted("a tensor on {}; this half carries cuda tensors", tensor.device().str()));
   }
   dense_ = tensor.detach();

@@ -7,6 +7,8 @@
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 
 #include "dbg/error.h"
 #include "dbg/group_coordinator.h"
@@ -41,6 +43,21 @@ TEST(GroupAdoptTest, ABareBackendIsLabelledAndSurvivesUs) {
     }
     expect_works(*backend);
   });
+}
+
+// As Python has it with TORCH_DISTRIBUTED_DEBUG=DETAIL.
+TEST(GroupAdoptTest, WhatAWrapperWrapsIsLabelledToo) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto inner = somebodys_gloo(0, 1, store);
+  const auto helper = somebodys_gloo(0, 1, c10::make_intrusive<c10d::PrefixStore>("helper", store));
+  const auto wrapper = c10::make_intrusive<c10d::ProcessGroupWrapper>(inner, helper);
+  AdoptOptions options;
+  options.group_name = "tp";
+  const auto group = GroupCoordinator::adopt(c10::intrusive_ptr<c10d::Backend>(wrapper), {}, options);
+  EXPECT_EQ(wrapper->getGroupDesc(), "tp:device");
+  EXPECT_EQ(inner->getGroupDesc(), "tp:device");
+  EXPECT_THAT(group->label_report().text(), HasSubstr("its helper can't be reached and stays unlabelled"));
+  group->all_reduce(at::ones({2}));
 }
 
 TEST(GroupAdoptTest, AMissingCpuHalfIsMadeFromTheWorld) {

@@ -180,6 +180,30 @@ def test_torchrun_alone():
     check("Address already in use" not in result.stderr, result.stderr)
 
 
+def expect_labelled(text, ranks):
+    for part in ("tp:device", "tp:cpu", "pp:device", "pp:cpu"):
+        check(f"group_desc of the backend = {part}" in text, part, text)
+    check(text.count("sum of ranks: ") == 2 * ranks, text)
+
+
+def test_example_label_groups():
+    example = BINARY_DIR / "examples/label_groups"
+    if not example.exists():
+        print(f"SKIPPED: {example} is not built")
+        return
+    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    alone = subprocess.run([example], env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    check(alone.returncode == 0, alone.stdout, alone.stderr)
+    expect_labelled(alone.stdout, 1)
+    four = torchrun(str(example), 4).stdout
+    expect_labelled(four, 4)
+    # tp is {0, 1} and {2, 3}; pp {0, 2} and {1, 3}.
+    for total in (1, 5, 2, 4):
+        check(four.count(f"sum of ranks: {total}\n") == 2, total, four)
+    # An odd last rank is in no group.
+    expect_labelled(torchrun(str(example), 3).stdout, 2)
+
+
 def test_torchrun_mixed():
     for cpp_rank in (0, 1):
         script = f'if [ "$RANK" = {cpp_rank} ]; then {PEER} world; else {sys.executable} {__file__} peer world; fi'
