@@ -47,6 +47,7 @@ struct GroupOptions {
   /// they have it with TORCH_DISTRIBUTED_DEBUG=DETAIL: the same on all, or nobody meets.
   bool check = false;
   /// `c10d::ProcessGroupNCCL::Options` or what the registered backend takes. Copied, never changed.
+  /// Refused with `gloo`, which takes none; unused where `auto` is gloo.
   c10::intrusive_ptr<c10::intrusive_ptr_target> device_options = {};
   /// Off, the group says nothing of itself in any channel: to see what labels cost, and to prove that tests can fail.
   bool with_labels = true;
@@ -85,8 +86,9 @@ struct OperationOptions {
 
 /// One logical group and this rank's place in it.
 ///
-/// Threads: calls that communicate: one thread at a time; the rest is safe to call from any thread. Ranks may be
-/// threads of one process. Destroy groups in the reverse order of their creation, on all members.
+/// Threads: calls that communicate, and close(): one thread at a time; the rest is safe to call from any thread, though
+/// not beside close(). Ranks may be threads of one process. Destroy groups in the reverse order of their creation, on
+/// all members.
 class DBG_API GroupCoordinator {
  public:
   /// Makes the group of which this rank is a member.

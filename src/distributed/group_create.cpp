@@ -73,6 +73,10 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::create(const World& world,
   if (distributed::is_nccl(cpu_kind))
     throw ConfigError(formatted("group '{}': nccl can't be the cpu backend.", impl->name));
 
+  if (options.device_options && options.device_backend == "gloo") {
+    throw ConfigError(formatted(
+        "group '{}': device_options are given, and the device backend is gloo, which takes none.", impl->name));
+  }
   // Here, so that the others do not wait for this rank's backend after the handshake.
   if (distributed::is_nccl(device_kind)) distributed::require_nccl(device_kind);
 

@@ -61,7 +61,7 @@ class BrokenState {
 /// caller's to keep: each rank makes the same calls in the same order.
 struct GroupHalf {
   c10::intrusive_ptr<c10d::Backend> backend;  ///< null once the group is closed
-  std::string name;                           ///< unique: `tp@0_1.g0`
+  std::string name;                           ///< unique: `tp:cpu@0_1.g0`
   std::string label;                          ///< `tp:cpu`
   std::vector<int> ranks;                     ///< global ranks; the position is the rank in the group
   int rank_in_group = 0;

@@ -109,7 +109,7 @@ void require_length(CollectiveCall& call, std::int64_t length, int source_in_gro
   call.break_group(
       CommErrorKind::handshake_mismatch,
       formatted("rank {} announces an object of {} bytes; 0 to {} are accepted", source.front(), length, max_bytes),
-      "see whether all ranks make the same calls in the same order; raise max_bytes if objects are so large", source);
+      "see whether all ranks make the same calls in the same order; send what is so large as tensors", source);
 }
 
 at::Tensor broadcast_bytes(CollectiveCall& call, const EncodedObject& encoded, int src_in_group,
@@ -170,7 +170,7 @@ std::int64_t require_lengths(CollectiveCall& call, const std::vector<std::int64_
     call.break_group(CommErrorKind::handshake_mismatch,
                      formatted("{} objects padded to {} bytes are above the limit of {} bytes together", members,
                                longest, max_all_bytes),
-                     "raise max_bytes on all ranks if objects are so large");
+                     "send what is so large as tensors");
   }
   return longest;
 }

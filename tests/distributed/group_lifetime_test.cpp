@@ -40,15 +40,14 @@ struct Footprint {
   bool operator==(const Footprint&) const = default;
 };
 
-DBG_RANK_BODY(makes_groups_again_and_again) {
-  const std::vector<World> worlds = World::for_threads(2);
+void make_again_and_again(const std::vector<World>& worlds, const GroupOptions& options) {
   const auto cycle = [&] {
     test::run_ranks_as_threads(2, [&](int rank) {
-      const auto group =
-          GroupCoordinator::create(worlds[static_cast<std::size_t>(rank)], {{0, 1}}, test::gloo_pair("tp"));
+      const auto group = GroupCoordinator::create(worlds[static_cast<std::size_t>(rank)], {{0, 1}}, options);
       at::Tensor ones = at::ones({2});
       group->all_reduce(ones);
       EXPECT_EQ(ones[0].item<float>(), 2.0F);
+      group->monitored_barrier();
       group->close();
     });
   };
@@ -65,8 +64,24 @@ DBG_RANK_BODY(makes_groups_again_and_again) {
   EXPECT_EQ(after.files, before.files);
 }
 
+DBG_RANK_BODY(makes_groups_again_and_again) {
+  make_again_and_again(World::for_threads(2), test::gloo_pair("tp"));
+}
+
+DBG_RANK_BODY(makes_checked_groups_over_tcp_again_and_again) {
+  const World server = World::over_tcp({"127.0.0.1", 0, true}, 0, 2);
+  const World client = World::over_tcp({"127.0.0.1", server.store_port(), false}, 1, 2);
+  GroupOptions options = test::gloo_pair("tp");
+  options.check = true;
+  make_again_and_again({server, client}, options);
+}
+
 TEST(GroupLifetimeTest, AHundredCyclesLeaveKeysThreadsAndFilesFlat) {
   test::expect_all_passed(test::spawn_ranks({.body = "makes_groups_again_and_again"}));
+}
+
+TEST(GroupLifetimeTest, SoDoAHundredOfCheckedGroupsOverATcpStore) {
+  test::expect_all_passed(test::spawn_ranks({.body = "makes_checked_groups_over_tcp_again_and_again"}));
 }
 
 DBG_RANK_BODY(four_threads_four_groups) {

@@ -148,6 +148,13 @@ def test_world_with_either_as_rank_0():
                 check(seen["all"]["label"] == "all:cpu", seen)
 
 
+def test_world_with_pythons_comparing_wrapper():
+    for commands in ([cpp_peer, python_peer], [python_peer, cpp_peer]):
+        detail = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+        for seen in run_ranks([command("world") for command in commands], detail):
+            expect_used(seen["all"], 2)
+
+
 def test_custom_group_with_either_as_rank_0():
     for commands in ([cpp_peer, python_peer], [python_peer, cpp_peer]):
         for seen in run_ranks([command("custom", "graft") for command in commands]):
