@@ -59,7 +59,7 @@ DBG_API const char* to_text(CommErrorKind kind) noexcept;
 /// All that is known of one failure between ranks. Ranks are global ones.
 struct CommFailure {
   CommErrorKind kind = CommErrorKind::broken;
-  std::string group;       ///< the group's unique name, `tp@0_1.g0`; empty where no group is concerned
+  std::string group;       ///< the group's unique name, `tp:cpu@0_1.g0`; empty where no group is concerned
   std::string label;       ///< `tp:cpu`; empty where no group is concerned
   std::vector<int> ranks;  ///< the group's members, in its order
   int rank = -1;           ///< the one that reports; -1: not known

@@ -40,11 +40,14 @@ struct GroupOptions {
   std::string cpu_backend = "gloo";
   /// For making the group as a whole, and later for each operation. 0: the world's.
   std::chrono::milliseconds timeout{0};
-  /// Compares sizes, dtypes and operations between the members before each collective, so that a mismatch is an error
-  /// on every rank. Without it gloo ends the process on unlike sizes and misreads unlike dtypes. Costs a round trip
-  /// each.
+  /// Compares operation, reduction, root, sizes and dtype between the members before each collective, so that a
+  /// mismatch is an error on every rank (handshake_mismatch with all values), after which the group goes on. Without it
+  /// gloo ends the process on unlike sizes and misreads unlike dtypes. Costs a round trip each, over a gloo group of
+  /// its own. Messages between two are not compared. Among Python ranks (`join_python`) it is torch's own wrapper, as
+  /// they have it with TORCH_DISTRIBUTED_DEBUG=DETAIL: the same on all, or nobody meets.
   bool check = false;
   /// `c10d::ProcessGroupNCCL::Options` or what the registered backend takes. Copied, never changed.
+  /// Refused with `gloo`, which takes none; unused where `auto` is gloo.
   c10::intrusive_ptr<c10::intrusive_ptr_target> device_options = {};
   /// Off, the group says nothing of itself in any channel: to see what labels cost, and to prove that tests can fail.
   bool with_labels = true;
@@ -83,8 +86,9 @@ struct OperationOptions {
 
 /// One logical group and this rank's place in it.
 ///
-/// Threads: calls that communicate: one thread at a time; the rest is safe to call from any thread. Ranks may be
-/// threads of one process. Destroy groups in the reverse order of their creation, on all members.
+/// Threads: calls that communicate, and close(): one thread at a time; the rest is safe to call from any thread, though
+/// not beside close(). Ranks may be threads of one process. Destroy groups in the reverse order of their creation, on
+/// all members.
 class DBG_API GroupCoordinator {
  public:
   /// Makes the group of which this rank is a member.
@@ -216,9 +220,10 @@ class DBG_API GroupCoordinator {
   /// Python (`distributedInfo`). Call it between the profiler's start and its end; else torch logs a warning.
   static void annotate_trace();
 
-  /// Waits for the other members' close (at most `bound`, best effort), then ends what this object made, and deletes
-  /// its keys. Further calls do nothing. What is adopted lives on. Never throws. The destructor does the same with a
-  /// bound of one second.
+  /// Waits for the other members' close (best effort; not where the group is broken), then ends what this object made,
+  /// and deletes its keys; all of it within `bound` and a second. After a failure the short notes of it stay in the
+  /// store for members that come later; the last one to close deletes them. Further calls do nothing. What is adopted
+  /// lives on. Never throws. The destructor does the same with a bound of one second.
   void close(std::chrono::milliseconds bound = std::chrono::seconds(5)) noexcept;
   bool is_closed() const noexcept;
 

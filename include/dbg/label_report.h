@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
-// What each tool that watches communication will show for a group, read back and not assumed.
+// What each tool that watches communication will show for a group: read back where it can be.
 #pragma once
 
 #include <string>

@@ -81,6 +81,8 @@ class DBG_API World {
   int world_size() const noexcept;
   int local_rank() const noexcept;
   int node_id() const noexcept;
+  /// The process that opened it. A forked child opens one of its own: groups refuse its parent's.
+  int pid() const noexcept;
   std::chrono::milliseconds timeout() const noexcept;
   /// As the options or `GLOO_SOCKET_IFNAME` gave it; empty: gloo's choice.
   const std::string& interface() const noexcept;

@@ -18,7 +18,7 @@ void append_sentence(std::string& text, std::string_view sentence) {
   if (!sentence.empty()) text += formatted(" {}.", sentence);
 }
 
-// "tp:cpu (group tp@0_1.g0, ranks [0, 1]): all_reduce on rank 0 failed after 2.004 s: timeout, peers [1]. CAUSE.
+// "tp:cpu (group tp:cpu@0_1.g0, ranks [0, 1]): all_reduce on rank 0 failed after 2.004 s: timeout, peers [1]. CAUSE.
 // ADVICE."
 std::string words_of(const CommFailure& failure) {
   std::string text = failure.label;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -52,8 +51,8 @@ class AbortSignal {
 /// Raises a signal when a key appears in a store. The key's value is the cause.
 ///
 /// Asks through a client of its own, so that it never waits behind another call, and never waits in the store itself.
-/// A store that stops answering ends the watch without raising: the operations' own deadlines remain.
-/// Threads: one thread at a time. Owns a thread, which ends with it.
+/// A store that fails ends the watch without raising: the operations' own deadlines remain.
+/// Threads: one thread at a time. Owns a thread, which ends with it, or is left behind when the store is silent.
 class AbortWatch {
  public:
   AbortWatch(const c10::intrusive_ptr<c10d::Store>& store, std::string key, std::shared_ptr<AbortSignal> signal);
@@ -62,19 +61,16 @@ class AbortWatch {
   AbortWatch& operator=(const AbortWatch&) = delete;
 
  private:
-  void watch();
+  struct Shared;
+  static void watch(Shared& shared);
 
-  c10::intrusive_ptr<c10d::Store> store_;
-  std::string key_;
-  std::shared_ptr<AbortSignal> signal_;
-  std::mutex mutex_;
-  std::condition_variable stopped_;
-  bool is_stopped_ = false;
+  std::shared_ptr<Shared> shared_;  // with the thread
   std::thread thread_;
 };
 
 /// Puts the cause under `key`, for every watch on it.
-/// Throws: CommError(store_down) when the store does not take it.
-void raise_through_store(c10d::Store& store, const std::string& key, const std::string& cause);
+/// Throws: CommError(store_down) when the store does not take it within five seconds.
+void raise_through_store(const c10::intrusive_ptr<c10d::Store>& store, const std::string& key,
+                         const std::string& cause);
 
 }  // namespace dbg::distributed

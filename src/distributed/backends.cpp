@@ -144,21 +144,6 @@ c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& kind, const Ba
   return backend;
 }
 
-// A gloo group of its own that compares what the members are about to do.
-c10::intrusive_ptr<c10d::Backend> make_checked(const c10::intrusive_ptr<c10d::Backend>& backend,
-                                               const BackendRequest& request,
-                                               std::chrono::milliseconds operation_timeout, bool with_labels,
-                                               const std::string& store_prefix) {
-  BackendRequest helper = request;
-  helper.group_name = request.group_name + ".check";
-  helper.store = c10::make_intrusive<c10d::PrefixStore>(store_prefix, request.store);
-  helper.options = nullptr;
-  const auto comparing = make_gloo(helper, with_labels);
-  set_timeout(*comparing, operation_timeout);
-  if (with_labels) label_backend(*comparing, helper.group_name, helper.group_desc);
-  return c10::make_intrusive<c10d::ProcessGroupWrapper>(backend, comparing);
-}
-
 }  // namespace
 
 bool is_nccl(std::string_view kind) noexcept {
@@ -176,16 +161,37 @@ std::string resolve_backend(const std::string& kind) {
 }
 
 MadeHalf make_half(const std::string& kind, const BackendRequest& request, std::chrono::milliseconds operation_timeout,
-                   bool is_checked, bool with_labels, const std::string& check_prefix) {
+                   bool with_labels, const std::string& wrapper_prefix) {
   auto backend = make_backend(kind, request, with_labels);
-  // A vendor's backend need not have one.
-  static_cast<void>(base::run_fenced([&] { set_timeout(*backend, operation_timeout); }));
+  set_backend_timeout(*backend, operation_timeout);
   if (with_labels) label_backend(*backend, request.group_name, request.group_desc);
-  if (is_checked) backend = make_checked(backend, request, operation_timeout, with_labels, check_prefix);
+  c10::intrusive_ptr<c10d::Backend> helper;
+  if (!wrapper_prefix.empty()) {
+    helper = make_helper(request, operation_timeout, with_labels, wrapper_prefix);
+    backend = c10::make_intrusive<c10d::ProcessGroupWrapper>(backend, helper);
+  }
   auto group = wrap_backend(backend, kind, request.store);
   // After setBackend: a description set before never reaches the backend.
   if (with_labels) label_group(*group, request.group_name, request.group_desc);
-  return {std::move(group), std::move(backend), kind};
+  return {std::move(group), std::move(backend), kind, std::move(helper)};
+}
+
+c10::intrusive_ptr<c10d::Backend> make_helper(const BackendRequest& request,
+                                              std::chrono::milliseconds operation_timeout, bool with_labels,
+                                              const std::string& prefix) {
+  BackendRequest own = request;
+  own.group_name = request.group_name + ".check";
+  own.store = c10::make_intrusive<c10d::PrefixStore>(prefix, request.store);
+  own.options = nullptr;
+  auto helper = make_gloo(own, with_labels);
+  set_backend_timeout(*helper, operation_timeout);
+  if (with_labels) label_backend(*helper, own.group_name, own.group_desc);
+  return helper;
+}
+
+void set_backend_timeout(c10d::Backend& backend, std::chrono::milliseconds timeout) {
+  // A vendor's backend need not have one.
+  static_cast<void>(base::run_fenced([&] { set_timeout(backend, timeout); }));
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> wrap_backend(const c10::intrusive_ptr<c10d::Backend>& backend,

@@ -18,6 +18,7 @@ struct MadeHalf {
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   c10::intrusive_ptr<c10d::Backend> backend;  ///< what operations go to; a wrapper when the half is checked
   std::string kind;                           ///< `gloo`, `nccl`, or a registered name
+  c10::intrusive_ptr<c10d::Backend> helper;   ///< of that wrapper
 };
 
 /// Whether a backend's name is one of NCCL's: `nccl`, or one of torch 2.15's two classes by the name that Python gives
@@ -31,11 +32,20 @@ std::string resolve_backend(const std::string& kind);
 /// Makes the backend and its process group.
 ///
 /// `request.timeout` bounds the making; operations get `operation_timeout` where the backend has one to set.
-/// `is_checked`: sizes, dtypes and operations are compared between the members before each collective. `with_labels`:
-/// off only where tests prove that they can fail. `check_prefix`: before the checking group's keys.
+/// `wrapper_prefix`, unless empty: torch's ProcessGroupWrapper is put around it, whose helper has this before its keys.
+/// `with_labels`: off only where tests prove that they can fail.
 /// Throws: what the backend throws; ConfigError for nccl where it can't be had.
 MadeHalf make_half(const std::string& kind, const BackendRequest& request, std::chrono::milliseconds operation_timeout,
-                   bool is_checked, bool with_labels, const std::string& check_prefix = "check");
+                   bool with_labels, const std::string& wrapper_prefix = "");
+
+/// Makes a gloo backend among the members of `request`, for comparing what they are about to do: named `NAME.check`,
+/// under the same label, with `prefix` before its keys.
+c10::intrusive_ptr<c10d::Backend> make_helper(const BackendRequest& request,
+                                              std::chrono::milliseconds operation_timeout, bool with_labels,
+                                              const std::string& prefix);
+
+/// For backends that have one to set.
+void set_backend_timeout(c10d::Backend& backend, std::chrono::milliseconds timeout);
 
 /// Makes the process group around a backend that is there.
 c10::intrusive_ptr<c10d::ProcessGroup> wrap_backend(const c10::intrusive_ptr<c10d::Backend>& backend,

@@ -15,6 +15,7 @@
 #include "base/formatted.h"
 #include "distributed/collectives.h"
 #include "distributed/failure_notes.h"
+#include "distributed/store_caller.h"
 
 namespace dbg::distributed {
 namespace {
@@ -24,6 +25,8 @@ using std::chrono::milliseconds;
 // Of a store that other threads of this process use, too.
 constexpr milliseconds kPoll{5};
 constexpr milliseconds kSlowestPoll{50};
+// For the last look, which begins at the deadline.
+constexpr milliseconds kGrace{300};
 
 std::string arrival_key(std::uint64_t barrier, int rank_in_group) {
   return formatted("barrier/{}/{}", barrier, rank_in_group);
@@ -70,6 +73,8 @@ void meet_in_store(CollectiveCall& call) {
   }
   bool is_late = false;
   const auto refusal = base::run_fenced([&] {
+    const StoreDeadline in_time(std::chrono::steady_clock::now() + call.left() + kGrace,
+                                StoreDeadline::Missed::is_forgiven);
     half.store->set(arrival_key(barrier, half.rank_in_group), "1");
     milliseconds pause = kPoll;
     for (;;) {
@@ -85,7 +90,7 @@ void meet_in_store(CollectiveCall& call) {
     // All are at this barrier, so nobody looks for the last one's key any more.
     if (awaited.empty() && barrier > 0) half.store->deleteKey(arrival_key(barrier - 1, half.rank_in_group));
   });
-  if (refusal) call.fail(CommErrorKind::store_down, *refusal, "see whether the store's host is up");
+  if (refusal) call.fail(CommErrorKind::store_down, *refusal, kAdviceStoreSilent);
   if (awaited.empty()) return;
   const std::vector<int> absent = global_ranks(half, awaited);
   call.fail(CommErrorKind::peer_missing,
@@ -112,13 +117,6 @@ void monitored_barrier(GroupHalf& half, const CallOptions& options) {
   } else {
     meet_in_backend(call);
   }
-}
-
-void delete_notes(const GroupHalf& half) {
-  delete_failure_notes(half);
-  const std::uint64_t begun = half.barriers.load(std::memory_order_relaxed);
-  if (!half.store || begun == 0) return;
-  base::run_fenced([&] { half.store->deleteKey(arrival_key(begun - 1, half.rank_in_group)); });
 }
 
 }  // namespace dbg::distributed

@@ -8,7 +8,9 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <ATen/ATen.h>
 #include <algorithm>
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -30,6 +32,8 @@ constexpr milliseconds kNotesLimit{400};
 // An operation that takes longer asks now and then whether another member has failed.
 constexpr milliseconds kSlice{250};
 constexpr milliseconds kShortestTimeout{1};
+// Of what a member says of its operation: room for some twenty dimensions.
+constexpr std::int64_t kTermsBytes = 256;
 
 double seconds(milliseconds duration) {
   return static_cast<double>(duration.count()) / 1000.0;
@@ -72,6 +76,7 @@ milliseconds CollectiveCall::left() const {
 }
 
 void CollectiveCall::run(const CallShape& shape, Start start) {
+  if (half_.checker && shape.peer < 0) compare(shape.terms);
   run_ungated(shape, [&](milliseconds left) {
     std::optional<RecorderGate> gate;
     if (is_gloo_) gate.emplace(half_);
@@ -83,14 +88,19 @@ void CollectiveCall::run_ungated(const CallShape& shape, Start start) {
   std::optional<CommsRecord> record;
   if (!records_itself_) record.emplace(half_, operation_, sequence_, shape);
   peer_ = shape.peer;
+  start_and_wait(start, is_gloo_);
+}
+
+void CollectiveCall::start_and_wait(Start start, bool is_gloo) {
   try {
     throw_if_aborted();
+    if (half_.wrapper_helper && peer_ < 0) set_backend_timeout(*half_.wrapper_helper, left());
     const c10::intrusive_ptr<c10d::Work> work = start(left());
     if (!work) return;  // a backend may have nothing to wait for
     const AbortSignal::Scope scope(abort_, work);
-    if (is_gloo_ && shape.peer >= 0) {
+    if (is_gloo && peer_ >= 0) {
       wait_for_message(*work);
-    } else if (is_gloo_) {
+    } else if (is_gloo) {
       wait(*work);
     } else {
       wait_for_completion(*work);
@@ -102,6 +112,37 @@ void CollectiveCall::run_ungated(const CallShape& shape, Start start) {
   } catch (...) {
     translate_current_exception();
   }
+}
+
+// All members come to the same verdict, before the backend has heard of the operation: the group stays as it is.
+void CollectiveCall::compare(const std::string& terms) {
+  const std::shared_ptr<GroupHalf> checker = half_.checker;  // close() on another thread lets go of it
+  const std::string own = formatted("{}{}{}", operation_, terms.empty() ? "" : " ", terms).substr(0, kTermsBytes);
+  const at::Tensor rows = at::zeros({half_.size(), kTermsBytes}, at::kByte);
+  at::Tensor row = at::zeros({kTermsBytes}, at::kByte);
+  std::memcpy(row.mutable_data_ptr(), own.data(), own.size());
+  std::vector<std::vector<at::Tensor>> outputs{rows.unbind(0)};
+  std::vector<at::Tensor> inputs{row};
+  peer_ = -1;
+  const auto start = [&](milliseconds left) {
+    const RecorderGate gate(*checker);
+    c10d::AllgatherOptions options;
+    options.timeout = left;
+    return checker->backend->allgather(outputs, inputs, options);
+  };
+  start_and_wait(start, /*is_gloo=*/true);
+  std::vector<int> others;
+  std::string all;
+  for (int rank = 0; rank < half_.size(); ++rank) {
+    const char* const text = static_cast<const char*>(rows[rank].const_data_ptr());
+    const std::string_view said(text, ::strnlen(text, kTermsBytes));
+    if (said != own) others.push_back(rank);
+    all += formatted("{}rank {}: {}", all.empty() ? "" : "; ", half_.ranks[static_cast<std::size_t>(rank)], said);
+  }
+  if (others.empty()) return;
+  fail(CommErrorKind::handshake_mismatch, formatted("the members are about to do unlike things: {}", all),
+       "Make every member call the same operation with the same sizes and dtype, in the same order",
+       global_ranks(half_, others));
 }
 
 void CollectiveCall::run_blocking(const CallShape& shape, c10::function_ref<void(milliseconds)> body) {
@@ -143,10 +184,11 @@ void CollectiveCall::wait(c10d::Work& work) {
       if (work.isCompleted()) continue;
     }
     throw_if_aborted();
-    throw_if_others_failed();
-    if (longest <= kShortestTimeout) {
+    // First, since the others are asked then anyway, and asking takes time where the store is silent.
+    if (elapsed() >= timeout_ + kBackendGrace) {
       break_group(CommErrorKind::timeout, formatted("not done within {:.3f} s", seconds(timeout_)));
     }
+    throw_if_others_failed();
   }
 }
 
@@ -208,8 +250,9 @@ void CollectiveCall::break_group(CommErrorKind kind, std::string cause, std::str
   // First, so that other threads of this rank stop using it.
   const auto words = [&] { return formatted("broken since {} failed: {}: {}", operation_, to_text(kind), cause); };
   const bool is_first = half_.broken.set(words());
-  leave_failure_note(half_, {kind, operation_, sequence_, cause});
-  if (const auto notes = collect_failure_notes(half_, kNotesLimit)) {
+  if (const auto refusal = leave_failure_note(half_, {kind, operation_, sequence_, cause})) {
+    cause += formatted("; the others were not told and not asked: {}", *refusal);
+  } else if (const auto notes = collect_failure_notes(half_, kNotesLimit)) {
     if (peers.empty()) peers = global_ranks(half_, notes->silent);
     if (!notes->silent.empty()) {
       cause += formatted("; no word from rank{} {}", notes->silent.size() == 1 ? "" : "s",

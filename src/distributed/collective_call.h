@@ -71,6 +71,8 @@ class CollectiveCall {
 
  private:
   void run_ungated(const CallShape& shape, Start start);
+  void start_and_wait(Start start, bool is_gloo);
+  void compare(const std::string& terms);
   void wait(c10d::Work& work);
   void wait_for_message(c10d::Work& work);
   void wait_for_completion(c10d::Work& work);

@@ -55,8 +55,16 @@ std::int64_t require_dim(const GroupHalf& half, std::string_view operation, cons
   return dim < 0 ? dim + dims : dim;
 }
 
-CallShape shape_of(const at::Tensor& tensor, std::int64_t in_factor = 1, std::int64_t out_factor = 1) {
-  return {tensor.numel() * in_factor, tensor.numel() * out_factor, tensor.scalar_type()};
+CallShape shape_of(const at::Tensor& tensor, std::int64_t out_factor, std::string terms) {
+  return {tensor.numel(), tensor.numel() * out_factor, tensor.scalar_type(), -1, std::move(terms)};
+}
+
+std::string terms_of_reduction(const GroupHalf& half, ReduceOp op, const at::Tensor& dense) {
+  return half.checker ? terms_of(half, formatted("({}) ", name_of(op)), dense) : "";
+}
+
+std::string terms_of_rooted(const GroupHalf& half, std::string_view side, int root_in_group, const at::Tensor& dense) {
+  return half.checker ? terms_of(half, formatted("({} {}) ", side, root_in_group), dense) : "";
 }
 
 WireReduction require_reduction(CollectiveCall& call, std::string_view operation, const at::Tensor& dense,
@@ -69,9 +77,9 @@ WireReduction require_reduction(CollectiveCall& call, std::string_view operation
   return reduction;
 }
 
-void run_all_reduce(CollectiveCall& call, const WireReduction& reduction) {
+void run_all_reduce(CollectiveCall& call, const WireReduction& reduction, std::string terms) {
   std::vector<at::Tensor> tensors{reduction.wire};
-  call.run(shape_of(reduction.wire), [&](milliseconds left) {
+  call.run(shape_of(reduction.wire, 1, std::move(terms)), [&](milliseconds left) {
     c10d::AllreduceOptions options;
     options.reduceOp = backend_op(reduction.op);
     options.timeout = left;
@@ -110,7 +118,7 @@ at::Tensor gather_block(CollectiveCall& call, const WireTensor& tensor) {
   at::Tensor block = room_for_all(half, tensor.dense());
   std::vector<std::vector<at::Tensor>> outputs{parts_as_carried(block)};
   std::vector<at::Tensor> inputs{tensor.wire()};
-  call.run(shape_of(tensor.wire(), 1, half.size()), [&](milliseconds left) {
+  call.run(shape_of(tensor.wire(), half.size(), terms_of(half, "", tensor.dense())), [&](milliseconds left) {
     c10d::AllgatherOptions options;
     options.timeout = left;
     return half.backend->allgather(outputs, inputs, options);
@@ -128,12 +136,14 @@ at::Tensor gather_block_at(CollectiveCall& call, const WireTensor& tensor, int d
     outputs.push_back(parts_as_carried(block));
   }
   std::vector<at::Tensor> inputs{tensor.wire()};
-  call.run(shape_of(tensor.wire(), 1, block.defined() ? half.size() : 0), [&](milliseconds left) {
-    c10d::GatherOptions options;
-    options.rootRank = dst_in_group;
-    options.timeout = left;
-    return half.backend->gather(outputs, inputs, options);
-  });
+  call.run(shape_of(tensor.wire(), block.defined() ? half.size() : 0,
+                    terms_of_rooted(half, "to", dst_in_group, tensor.dense())),
+           [&](milliseconds left) {
+             c10d::GatherOptions options;
+             options.rootRank = dst_in_group;
+             options.timeout = left;
+             return half.backend->gather(outputs, inputs, options);
+           });
   return block;
 }
 
@@ -142,7 +152,8 @@ at::Tensor gather_block_at(CollectiveCall& call, const WireTensor& tensor, int d
 void all_reduce(GroupHalf& half, const at::Tensor& tensor, ReduceOp op, const CallOptions& options) {
   CollectiveCall call(half, "all_reduce", options);
   const WireTensor carried = WireTensor::for_writing(half, "all_reduce", tensor);
-  run_all_reduce(call, require_reduction(call, "all_reduce", carried.dense(), op));
+  run_all_reduce(call, require_reduction(call, "all_reduce", carried.dense(), op),
+                 terms_of_reduction(half, op, carried.dense()));
   divide_if_average(half, op, carried.dense());
   carried.copy_back();
 }
@@ -175,14 +186,15 @@ at::Tensor reduce_scatter(GroupHalf& half, const at::Tensor& tensor, ReduceOp op
   part_sizes[0] /= half.size();
   at::Tensor part = at::empty(part_sizes, front.options());
   const WireReduction whole = require_reduction(call, "reduce_scatter", input, op);
+  std::string terms = terms_of_reduction(half, op, input);
   if (call.is_on_gloo()) {
     // gloo's own, where it has one, is an all_reduce that forgets the operation and the deadline.
-    run_all_reduce(call, whole);
+    run_all_reduce(call, whole, std::move(terms));
     part.copy_(input.narrow(0, part_sizes[0] * half.rank_in_group, part_sizes[0]));
   } else {
     at::Tensor wire_in = whole.wire;
     at::Tensor wire_out = wire_reduction(half, "reduce_scatter", part, op).wire;
-    call.run({wire_in.numel(), wire_out.numel(), wire_in.scalar_type()}, [&](milliseconds left) {
+    call.run({wire_in.numel(), wire_out.numel(), wire_in.scalar_type(), -1, std::move(terms)}, [&](milliseconds left) {
       c10d::ReduceScatterOptions to_backend;
       to_backend.reduceOp = backend_op(whole.op);
       to_backend.timeout = left;
@@ -218,12 +230,13 @@ void broadcast(GroupHalf& half, const at::Tensor& tensor, int src_in_group, cons
   const WireTensor carried =
       is_source ? WireTensor(half, "broadcast", tensor) : WireTensor::for_writing(half, "broadcast", tensor);
   std::vector<at::Tensor> tensors{carried.wire()};
-  call.run(shape_of(carried.wire()), [&](milliseconds left) {
-    c10d::BroadcastOptions to_backend;
-    to_backend.rootRank = src_in_group;
-    to_backend.timeout = left;
-    return half.backend->broadcast(tensors, to_backend);
-  });
+  call.run(shape_of(carried.wire(), 1, terms_of_rooted(half, "from", src_in_group, carried.dense())),
+           [&](milliseconds left) {
+             c10d::BroadcastOptions to_backend;
+             to_backend.rootRank = src_in_group;
+             to_backend.timeout = left;
+             return half.backend->broadcast(tensors, to_backend);
+           });
   if (!is_source) carried.copy_back();
 }
 

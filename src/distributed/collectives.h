@@ -60,7 +60,4 @@ void barrier(GroupHalf& half, const CallOptions& options = {});
 /// is used: only the first member learns the names, and the group is broken by a failure.
 void monitored_barrier(GroupHalf& half, const CallOptions& options = {});
 
-/// Deletes what this member has left in the half's store. For closing a group. Never throws.
-void delete_notes(const GroupHalf& half);
-
 }  // namespace dbg::distributed

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/fence.h"
+#include "distributed/store_caller.h"
 
 namespace dbg::distributed {
 namespace {
@@ -49,6 +50,8 @@ std::optional<CommErrorKind> kind_of_type() noexcept {
   } catch (const c10::NotImplementedError&) {
     return CommErrorKind::unsupported;
   } catch (const c10::DistStoreError&) {
+    return CommErrorKind::store_down;
+  } catch (const StoreSilent&) {
     return CommErrorKind::store_down;
   } catch (...) {
     return std::nullopt;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "distributed/group_half.h"
@@ -19,6 +20,8 @@ struct CallShape {
   std::int64_t out_elements = 0;
   c10::ScalarType dtype = c10::ScalarType::Byte;
   int peer = -1;  ///< of a message between two: the other one's rank in the group
+  /// What else the members have to pass alike, in words; only where the group compares. Not in the trace.
+  std::string terms = {};
 };
 
 /// An event `record_param_comms` that lasts as long as this object, as torch's NCCL backend emits it for itself and its

@@ -10,16 +10,30 @@
 
 #include "base/fence.h"
 #include "base/formatted.h"
+#include "distributed/tracked_store.h"
 
 namespace dbg::distributed {
 namespace {
 
 constexpr const char* kAnyKey = "failed/any";
+constexpr const char* kClosingKey = "closing";
 constexpr std::chrono::milliseconds kPoll{20};
 constexpr std::size_t kLongestCause = 500;
+// For one call of the store. Notes are a help, and no operation may wait for a store that is silent.
+constexpr std::chrono::milliseconds kPatience{250};
+
+class ShortCall : public StoreDeadline {
+ public:
+  explicit ShortCall(std::chrono::milliseconds patience = kPatience)
+      : StoreDeadline(std::chrono::steady_clock::now() + patience, Missed::is_forgiven) {}
+};
 
 std::string key_of(int rank_in_group) {
   return formatted("failed/{}", rank_in_group);
+}
+
+std::string made_key_of(int rank_in_group) {
+  return formatted("made/{}", rank_in_group);
 }
 
 std::optional<CommErrorKind> kind_from(std::string_view text) {
@@ -27,6 +41,13 @@ std::optional<CommErrorKind> kind_from(std::string_view text) {
     if (text == to_text(static_cast<CommErrorKind>(kind))) return static_cast<CommErrorKind>(kind);
   }
   return std::nullopt;
+}
+
+// A key that goes between two questions would be waited for.
+std::optional<std::string> look_for(c10d::Store& store, const std::string& key) {
+  if (auto* const tracked = dynamic_cast<TrackedStore*>(&store)) return tracked->peek(key);
+  if (!store.check({key})) return std::nullopt;
+  return store.get_to_str(key);
 }
 
 }  // namespace
@@ -54,9 +75,10 @@ std::optional<FailureNote> FailureNote::parse(const std::string& text) {
   return note;
 }
 
-void leave_failure_note(const GroupHalf& half, const FailureNote& note) {
-  if (!half.store) return;
-  base::run_fenced([&] {
+std::optional<std::string> leave_failure_note(const GroupHalf& half, const FailureNote& note) {
+  if (!half.store) return std::nullopt;
+  return base::run_fenced([&] {
+    const ShortCall in_time;
     half.store->set(key_of(half.rank_in_group), note.to_text());
     half.store->set(kAnyKey, "1");
   });
@@ -64,14 +86,22 @@ void leave_failure_note(const GroupHalf& half, const FailureNote& note) {
 
 bool has_failure_note(const GroupHalf& half) {
   bool is_there = false;
-  if (half.store) base::run_fenced([&] { is_there = half.store->check({kAnyKey}); });
+  if (half.store) {
+    base::run_fenced([&] {
+      const ShortCall in_time;
+      is_there = half.store->check({kAnyKey});
+    });
+  }
   return is_there;
 }
 
-std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::chrono::milliseconds limit) {
+namespace {
+
+std::optional<FailureNotes> collect(const GroupHalf& half, std::chrono::milliseconds limit, bool counts_made) {
   if (!half.store) return std::nullopt;
   FailureNotes notes;
   const auto refusal = base::run_fenced([&] {
+    const ShortCall in_time(limit);
     const auto deadline = std::chrono::steady_clock::now() + limit;
     notes.by_rank.resize(static_cast<std::size_t>(half.size()));
     std::vector<int> awaited;
@@ -81,9 +111,9 @@ std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::ch
     for (;;) {
       awaited.erase(std::remove_if(awaited.begin(), awaited.end(),
                                    [&](int rank) {
-                                     if (!half.store->check({key_of(rank)})) return false;
-                                     notes.by_rank[static_cast<std::size_t>(rank)] =
-                                         FailureNote::parse(half.store->get_to_str(key_of(rank)));
+                                     const auto text = look_for(*half.store, key_of(rank));
+                                     if (!text) return counts_made && half.store->check({made_key_of(rank)});
+                                     notes.by_rank[static_cast<std::size_t>(rank)] = FailureNote::parse(*text);
                                      return true;
                                    }),
                     awaited.end());
@@ -96,12 +126,46 @@ std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::ch
   return notes;
 }
 
-void delete_failure_notes(const GroupHalf& half) {
-  if (!half.store) return;
-  base::run_fenced([&] {
-    half.store->deleteKey(key_of(half.rank_in_group));
-    half.store->deleteKey(kAnyKey);
-  });
+}  // namespace
+
+std::optional<FailureNotes> collect_failure_notes(const GroupHalf& half, std::chrono::milliseconds limit) {
+  return collect(half, limit, false);
+}
+
+std::optional<FailureNotes> collect_notes_of_making(const GroupHalf& half, std::chrono::milliseconds limit) {
+  return collect(half, limit, true);
+}
+
+void leave_made_note(TrackedStore& notes, int rank_in_group) {
+  notes.put(made_key_of(rank_in_group), "1");
+}
+
+std::int64_t count_as_closing(TrackedStore& notes) {
+  return notes.add(kClosingKey, 1);
+}
+
+bool have_all_closed(TrackedStore& notes, int size) {
+  const auto count = notes.peek(kClosingKey);
+  return !count || std::stoll(*count) >= size;
+}
+
+void delete_notes(TrackedStore& notes, int size, std::int64_t count) {
+  if (count < size) {
+    notes.leave(kClosingKey);
+    notes.leave(kAnyKey);
+    for (int rank = 0; rank < size; ++rank) {
+      notes.leave(key_of(rank));
+      notes.leave(made_key_of(rank));
+    }
+  } else {
+    notes.deleteKey(kClosingKey);
+    const bool has_failed = notes.deleteKey(kAnyKey);
+    for (int rank = 0; rank < size; ++rank) {
+      notes.deleteKey(made_key_of(rank));
+      if (has_failed) notes.deleteKey(key_of(rank));
+    }
+  }
+  notes.delete_written_keys();
 }
 
 }  // namespace dbg::distributed

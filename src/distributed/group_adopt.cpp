@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Takes over groups and backends that somebody else made.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -8,10 +10,12 @@
 #include "base/fence.h"
 #include "base/formatted.h"
 #include "base/log.h"
+#include "codec/byte_source.h"
 #include "dbg/error.h"
 #include "distributed/backends.h"
 #include "distributed/group_builder.h"
 #include "distributed/labels.h"
+#include "distributed/network_interfaces.h"
 #include "distributed/rendezvous.h"
 #include "distributed/trace_info.h"
 
@@ -27,8 +31,8 @@ constexpr std::chrono::minutes kAdoptedTimeout{5};
 std::string name_for_label(const std::string& asked) {
   std::string clean = distributed::sanitised_group_name(asked);
   if (clean != asked && !asked.empty()) {
-    base::log(LogLevel::warning, kPart, "the group name '{}' can't be a label as it is; it is labelled '{}'", clean,
-              clean);
+    base::log(LogLevel::warning, kPart, "the group name '{}' can't be a label as it is; it is labelled '{}'",
+              codec::printable(asked), clean);
   }
   return clean;
 }
@@ -73,6 +77,7 @@ std::shared_ptr<OwnedHalf> adopt_half(const GroupCoordinator::Impl& impl, const 
   owned->state.ranks = impl.ranks;
   owned->state.rank_in_group = impl.rank_in_group;
   owned->state.timeout = impl.timeout;
+  if (impl.world) owned->state.world_size = impl.world->world_size();
   // A name that tools and peers know stays; without one its entries in a recorder could not be told apart.
   std::optional<std::string> fresh_name;
   if (owned->state.name.empty()) {
@@ -88,6 +93,7 @@ std::shared_ptr<OwnedHalf> adopt_half(const GroupCoordinator::Impl& impl, const 
 // The missing cpu half is a group of its own among the same ranks.
 std::shared_ptr<OwnedHalf> make_cpu_half(GroupCoordinator::Impl& impl) {
   const auto began = std::chrono::steady_clock::now();
+  distributed::require_own_process(*impl.world, "adopt", impl.name);
   GroupOptions options;
   options.group_name = impl.name;
   distributed::HandshakeRequest request;
@@ -96,6 +102,7 @@ std::shared_ptr<OwnedHalf> make_cpu_half(GroupCoordinator::Impl& impl) {
   request.rank_in_group = impl.rank_in_group;
   request.timeout = impl.timeout;
   request.settings = {{"device backend", "adopted"}, {"cpu backend", "gloo"}};
+  request.binds_to_loopback = distributed::binds_to_loopback(impl.world->interface());
   const auto agreed = distributed::shake_hands(impl.world->store(), impl.world->key_prefix(), request);
   impl.common_keys = agreed.keys;
   const distributed::BuildPlan plan{impl, options, agreed.generation, began + impl.timeout};
@@ -124,6 +131,14 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::adopt(const c10::intrusive_p
   if (world != nullptr) {
     impl->world = *world;
     impl->local_rank = world->local_rank();
+    // Two groups that leave out their ranks would both be 0 to n - 1, and meet in the store.
+    const int own = impl->ranks[static_cast<std::size_t>(impl->rank_in_group)];
+    if (own != world->rank()) {
+      throw ConfigError(formatted(
+          "adopt '{}': this is rank {} of the group, hence global rank {} by the ranks [{}], and rank {} of the "
+          "world: pass the group's global ranks.",
+          impl->name, impl->rank_in_group, own, fmt::join(impl->ranks, ", "), world->rank()));
+    }
   }
   impl->device = adopt_half(*impl, "device", device);
   if (cpu) {

@@ -24,6 +24,10 @@ struct BuildPlan {
 std::chrono::milliseconds timeout_or(std::chrono::milliseconds asked, std::chrono::milliseconds otherwise,
                                      const std::string& group_name);
 
+/// Throws: CommError (forked) where this process is a child of the one that opened the world: the child would read the
+/// answers that the store gives its parent.
+void require_own_process(const World& world, const std::string& operation, const std::string& group_name);
+
 /// Makes one half from the world's store and registers it. Throws: ConfigError, CommError; nothing is left in the
 /// store.
 std::shared_ptr<OwnedHalf> build_half(const BuildPlan& plan, const std::string& half, const std::string& kind);

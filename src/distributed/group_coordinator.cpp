@@ -6,14 +6,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <future>
-#include <thread>
+#include <optional>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <utility>
 
 #include "base/fence.h"
 #include "base/formatted.h"
+#include "base/left_behind.h"
 #include "base/log.h"
+#include "distributed/failure_notes.h"
 #include "distributed/group_impl.h"
 #include "distributed/labels.h"
 
@@ -23,36 +24,57 @@ using distributed::OwnedHalf;
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::string_view kPart = "GroupCoordinator";
+// For taking away a closed group's keys.
+constexpr std::chrono::milliseconds kForKeys{500};
+// For ending a backend, however little is left of the time: longer than it takes where nobody is inside.
+constexpr std::chrono::milliseconds kForBackend{100};
 
 // A forked child has none of the backends' threads: what would wait for them is never destroyed there.
 void leak_in_forked_child(OwnedHalf& half) noexcept {
   static_cast<void>(half.state.backend.release());
+  static_cast<void>(half.state.wrapper_helper.release());
+  static_cast<void>(new std::shared_ptr<distributed::GroupHalf>(std::move(half.state.checker)));
   static_cast<void>(half.group.release());
   for (auto& keys : half.keys) static_cast<void>(keys.release());
   static_cast<void>(half.state.store.release());
   static_cast<void>(half.notes.release());
 }
 
+// Tells the other members that this one closes. nullopt: the half has no notes, or the store does not answer.
+std::optional<std::int64_t> count_as_closing(OwnedHalf& half) {
+  std::optional<std::int64_t> count;
+  if (!half.notes) return count;
+  const auto cause = base::run_fenced([&] { count = distributed::count_as_closing(*half.notes); });
+  if (cause) base::log(LogLevel::debug, kPart, "{}: closed without the store: {}", half.state.name, *cause);
+  return count;
+}
+
 // Best effort: whoever leaves first would otherwise cut off those that are still inside their last operation. By the
 // store and not by a collective: members that do not close yet would take that for their own next one, and gloo ends
 // the process when the sizes of two do not fit.
-void wait_for_others(OwnedHalf& half, std::chrono::milliseconds bound) {
-  if (bound <= std::chrono::milliseconds::zero() || half.state.size() == 1 || !half.notes) return;
-  if (half.state.broken.is_set()) return;
+void wait_for_others(OwnedHalf& half, Clock::time_point deadline) {
   const auto cause = base::run_fenced([&] {
-    const auto deadline = std::chrono::steady_clock::now() + bound;
     distributed::PollPause pause;
-    half.notes->add("closing", 1);
-    do {
-      // Whoever saw all of them deletes it.
-      const auto count = half.notes->peek("closing");
-      if (!count || std::stoi(*count) >= half.state.size()) return;
-    } while (pause.wait(deadline));
-    base::log(LogLevel::debug, kPart, "{}: the other members did not close within {} ms", half.state.name,
-              bound.count());
+    while (!distributed::have_all_closed(*half.notes, half.state.size())) {
+      if (pause.wait(deadline)) continue;
+      base::log(LogLevel::debug, kPart, "{}: the other members did not close in time", half.state.name);
+      return;
+    }
   });
   if (cause) base::log(LogLevel::debug, kPart, "{}: closed without the store: {}", half.state.name, *cause);
+}
+
+// Whether the store took it.
+bool delete_keys(OwnedHalf& half, std::optional<std::int64_t> count) {
+  const auto cause = base::run_fenced([&] {
+    if (half.notes && count) distributed::delete_notes(*half.notes, half.state.size(), *count);
+  });
+  if (cause) return false;
+  return std::all_of(half.keys.begin(), half.keys.end(),
+                     [&](const auto& keys) { return keys == half.notes || keys->delete_written_keys(); });
 }
 
 }  // namespace
@@ -68,7 +90,7 @@ std::string register_group(const std::string& name, int rank, const c10::intrusi
   return {};
 }
 
-void release_half(OwnedHalf& half, std::chrono::milliseconds bound) noexcept {
+void release_half(OwnedHalf& half, std::chrono::steady_clock::time_point deadline) noexcept {
   half.listing.reset();
   // The registry may hold the group; it is asked to let go first.
   if (!half.registered_name.empty()) {
@@ -81,23 +103,18 @@ void release_half(OwnedHalf& half, std::chrono::milliseconds bound) noexcept {
     return;
   }
   // A backend waits in its destructor for what its threads are at, which may be another thread's collective.
-  auto cause = base::run_fenced([&] {
-    std::promise<void> done;
-    std::future<void> is_done = done.get_future();
-    std::thread reaper(
-        [group = std::move(half.group), backend = std::move(half.state.backend), done = std::move(done)]() mutable {
+  const auto cause = base::run_fenced([&] {
+    const bool is_over = base::finishes_by(
+        deadline, [group = std::move(half.group), backend = std::move(half.state.backend),
+                   helper = std::move(half.state.wrapper_helper), checker = std::move(half.state.checker)]() mutable {
           static_cast<void>(base::run_fenced([&] {
             group.reset();
             backend.reset();
           }));
-          done.set_value();
         });
-    if (is_done.wait_for(bound) == std::future_status::ready) {
-      reaper.join();
-    } else {
+    if (!is_over) {
       base::log(LogLevel::warning, kPart, "{} is closed while an operation still runs in it; its threads end with that",
                 half.state.name);
-      reaper.detach();
     }
   });
   if (cause) base::log(LogLevel::warning, kPart, "{} was not closed in order: {}", half.state.name, *cause);
@@ -120,26 +137,31 @@ void GroupCoordinator::close(std::chrono::milliseconds bound) noexcept {
     static_cast<void>(impl_->common_keys.release());
     return;
   }
+  const auto deadline = Clock::now() + bound;
   OwnedHalf* const device = impl_->device.get();
   OwnedHalf* const cpu = is_one_group ? nullptr : impl_->cpu.get();
   OwnedHalf* const waiting = cpu != nullptr ? cpu : device;
-  if (waiting != nullptr && !waiting->is_adopted && waiting->state.backend) wait_for_others(*waiting, bound);
-  const auto patience = std::max(bound, std::chrono::milliseconds(100));
-  if (device != nullptr) {
-    device->state.broken.set("it was closed");
-    distributed::release_half(*device, patience);
-  }
-  if (cpu != nullptr) {
-    cpu->state.broken.set("it was closed");
-    distributed::release_half(*cpu, patience);
-  }
-  // Last, since a backend may still ask its store. A store that is gone takes its keys along.
-  for (OwnedHalf* half : {device, cpu}) {
-    if (half == nullptr) continue;
-    for (const auto& keys : half->keys) {
-      if (!keys->delete_written_keys()) return;
+  std::optional<std::int64_t> device_count;
+  std::optional<std::int64_t> cpu_count;
+  {
+    const distributed::StoreDeadline in_time(deadline, distributed::StoreDeadline::Missed::is_forgiven);
+    if (device != nullptr) device_count = count_as_closing(*device);
+    if (cpu != nullptr && (device_count || !device || !device->notes)) cpu_count = count_as_closing(*cpu);
+    const bool has_peers =
+        waiting != nullptr && (waiting == cpu ? cpu_count : device_count) && waiting->state.size() > 1;
+    if (has_peers && bound > std::chrono::milliseconds::zero() && !waiting->state.broken.is_set()) {
+      wait_for_others(*waiting, deadline);
     }
   }
+  for (OwnedHalf* half : {device, cpu}) {
+    if (half == nullptr) continue;
+    half->state.broken.set("it was closed");
+    distributed::release_half(*half, std::max(deadline, Clock::now() + kForBackend));
+  }
+  // Last, since a backend may still ask its store. A store that is gone takes its keys along.
+  const distributed::StoreDeadline in_time(Clock::now() + kForKeys, distributed::StoreDeadline::Missed::is_forgiven);
+  if (device != nullptr && !delete_keys(*device, device_count)) return;
+  if (cpu != nullptr && !delete_keys(*cpu, cpu_count)) return;
   if (impl_->common_keys) impl_->common_keys->delete_written_keys();
 }
 

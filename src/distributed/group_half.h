@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -60,10 +61,11 @@ class BrokenState {
 /// caller's to keep: each rank makes the same calls in the same order.
 struct GroupHalf {
   c10::intrusive_ptr<c10d::Backend> backend;  ///< null once the group is closed
-  std::string name;                           ///< unique: `tp@0_1.g0`
+  std::string name;                           ///< unique: `tp:cpu@0_1.g0`
   std::string label;                          ///< `tp:cpu`
   std::vector<int> ranks;                     ///< global ranks; the position is the rank in the group
   int rank_in_group = 0;
+  int world_size = 0;                                           ///< of the world; 0: not known (adopted groups)
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< of one operation
   pid_t owner_pid = ::getpid();
 
@@ -71,6 +73,13 @@ struct GroupHalf {
   /// peers know nothing of such notes (groups with Python, adopted ones). Operations use it only when things go wrong,
   /// and for `monitored_barrier`.
   c10::intrusive_ptr<c10d::Store> store;
+
+  /// A gloo group of the same members, on which they compare what they are about to do before each collective; null
+  /// where nothing is compared.
+  std::shared_ptr<GroupHalf> checker;
+  /// Where `backend` is torch's comparing wrapper (as Python peers have it): its helper, by whose timeout it waits
+  /// inside each call.
+  c10::intrusive_ptr<c10d::Backend> wrapper_helper;
 
   BrokenState broken;
   std::atomic<std::uint64_t> sequence{0};  ///< operations begun

@@ -36,8 +36,8 @@ struct OwnedHalf {
 /// `NAME/rank<R>`. Returns the name taken.
 std::string register_group(const std::string& name, int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group);
 
-/// Drops the half's references within `bound`; what takes longer (a collective that still waits) goes on by itself.
-void release_half(OwnedHalf& half, std::chrono::milliseconds bound) noexcept;
+/// Drops the half's references by `deadline`; what takes longer (a collective that still waits) goes on by itself.
+void release_half(OwnedHalf& half, std::chrono::steady_clock::time_point deadline) noexcept;
 
 }  // namespace distributed
 

@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Meets Python ranks in one gloo group. The keys are torch.distributed's (distributed_c10d.py, 2.7 to 2.15).
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -33,6 +35,19 @@ PythonNames names_of(const PythonGroup& group) {
   return {group.name, formatted("{0}/{0}//cpu/", group.name)};
 }
 
+// Those who have not left their address, which gloo does before it waits for the others'.
+std::vector<int> silent_ranks(distributed::TrackedStore& keys, const std::vector<int>& ranks) {
+  std::vector<int> silent;
+  static_cast<void>(base::run_fenced([&] {
+    const distributed::StoreDeadline in_time(std::chrono::steady_clock::now() + std::chrono::milliseconds(400),
+                                             distributed::StoreDeadline::Missed::is_forgiven);
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      if (!keys.check({formatted("0/{}", rank)})) silent.push_back(ranks[rank]);
+    }
+  }));
+  return silent;
+}
+
 }  // namespace
 
 std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& world, const PythonGroup& group,
@@ -53,6 +68,7 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   }
   const auto own = std::find(impl->ranks.begin(), impl->ranks.end(), world.rank());
   if (own == impl->ranks.end()) return nullptr;
+  distributed::require_own_process(world, "join_python", impl->name);
   impl->rank_in_group = static_cast<int>(own - impl->ranks.begin());
   impl->local_rank = world.local_rank();
   impl->timeout = distributed::timeout_or(options.timeout, world.timeout(), impl->name);
@@ -67,6 +83,7 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   half->state.ranks = impl->ranks;
   half->state.rank_in_group = impl->rank_in_group;
   half->state.timeout = impl->timeout;
+  half->state.world_size = world.world_size();
   const auto keys = c10::make_intrusive<distributed::TrackedStore>(world.store(), names.key_prefix);
   keys->setTimeout(impl->timeout);
   keys->set_deadline(began + impl->timeout);
@@ -84,11 +101,12 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   request.interface = world.interface();
   request.timeout = impl->timeout;
   try {
-    distributed::MadeHalf made = distributed::make_half("gloo", request, impl->timeout, options.check,
-                                                        options.with_labels, "pg_wrapper:" + names.group);
+    distributed::MadeHalf made = distributed::make_half("gloo", request, impl->timeout, options.with_labels,
+                                                        options.check ? "pg_wrapper:" + names.group : "");
     keys->set_deadline(std::nullopt);
     half->group = std::move(made.group);
     half->state.backend = std::move(made.backend);
+    half->state.wrapper_helper = std::move(made.helper);
     half->registered_name = distributed::register_group(names.group, impl->global_rank(), half->group);
     if (half->has_label) half->listing = distributed::list_in_traces(half->state, half->kind);
   } catch (const Error&) {
@@ -97,16 +115,26 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   } catch (...) {
     CommFailure failure;
     failure.cause = base::describe_current_exception();
+    const auto fault = keys->fault();
+    if (!fault) failure.peers = silent_ranks(*keys, impl->ranks);
+    if (!failure.peers.empty()) {
+      failure.cause +=
+          formatted("; no word from rank{} {}", failure.peers.size() == 1 ? "" : "s", fmt::join(failure.peers, ", "));
+    }
     keys->delete_written_keys();
     failure.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
-    failure.kind = failure.elapsed >= impl->timeout ? CommErrorKind::peer_missing : CommErrorKind::peer_lost;
+    failure.kind = fault                              ? CommErrorKind::store_down
+                   : failure.elapsed >= impl->timeout ? CommErrorKind::peer_missing
+                                                      : CommErrorKind::peer_lost;
     failure.group = names.group;
     failure.label = half->state.label;
     failure.ranks = impl->ranks;
     failure.rank = impl->global_rank();
     failure.operation = "join_python";
-    failure.advice = formatted("See whether the Python ranks make the group too: the keys looked at begin with '{}'",
-                               names.key_prefix);
+    failure.advice =
+        fault ? distributed::kAdviceStoreSilent
+              : formatted("See whether the Python ranks make the group too: the keys looked at begin with '{}'",
+                          names.key_prefix);
     throw CommError(std::move(failure));
   }
   impl->cpu = half;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
-// Reads each channel of a group's label back.
+// Reads each channel of a group's label back, or says what it will show where it can't be read.
 #include "dbg/label_report.h"
 
 #include <nlohmann/json.hpp>
@@ -26,6 +26,11 @@ class Reading {
   void all() {
     add("group_desc of the process group", half_.group->getGroupDesc(), {});
     for (const auto& backend : distributed::backends_of(*half_.group)) of_backend(*backend, "the backend");
+    const bool is_nccl = distributed::is_nccl(half_.kind);
+    add("Kineto", formatted("[{}, {}]", half_.state.name, half_.state.label),
+        is_nccl ? "NCCL's own events, under what its group says"
+                : "of operations made through this object; the backend emits no events");
+    if (half_.state.checker) of_backend(*half_.state.checker->backend, "the comparing helper");
   }
 
  private:

@@ -19,12 +19,20 @@ std::string why_no_nccl() {
   return formatted("no GPU is visible to this process ({})", nccl_version_text());
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const std::string& kind, const BackendRequest& request,
-                                                    bool with_labels) {
+void require_nccl(const std::string& kind) {
   if (const std::string why = why_no_nccl(); !why.empty()) {
     throw ConfigError(formatted("the backend {} was asked for, and {}: take gloo, or run where a GPU is.", kind, why));
   }
-  if (kind == "nccl2" || (kind == "nccl" && nccl_means_nccl2())) return make_nccl2_backend(request, with_labels);
+}
+
+std::string nccl_class_of(const std::string& kind) {
+  return kind == "nccl2" || (kind == "nccl" && nccl_means_nccl2()) ? "nccl2" : "nccl-legacy";
+}
+
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const std::string& kind, const BackendRequest& request,
+                                                    bool with_labels) {
+  require_nccl(kind);
+  if (nccl_class_of(kind) == "nccl2") return make_nccl2_backend(request, with_labels);
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank, request.size,
                                                      make_nccl_options(request, with_labels));
 }

@@ -13,6 +13,13 @@ namespace dbg::distributed {
 /// Why a group can't use NCCL here: built without it, or no GPU. Empty when it can.
 std::string why_no_nccl();
 
+/// Throws: ConfigError with `why_no_nccl()` where there is one.
+void require_nccl(const std::string& kind);
+
+/// Which of torch's classes `kind` is, `nccl2` or `nccl-legacy`: what members have to agree on, since the two do not
+/// meet and an environment variable decides which of them `nccl` means.
+std::string nccl_class_of(const std::string& kind);
+
 /// `kind`: `nccl`, `nccl2` or `nccl-legacy`. Throws: ConfigError with `why_no_nccl()`; ConfigError for `nccl2` of a
 /// torch that has none.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const std::string& kind, const BackendRequest& request,

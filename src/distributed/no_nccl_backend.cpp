@@ -10,11 +10,20 @@ std::string why_no_nccl() {
   return "dbg was built without NCCL";
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const std::string& kind, const BackendRequest& /*request*/,
-                                                    bool /*with_labels*/) {
+void require_nccl(const std::string& kind) {
   throw ConfigError("the backend " + kind +
                     " was asked for, and dbg was built without NCCL: take gloo, or build with "
                     "DBG_WITH_NCCL=ON.");
+}
+
+std::string nccl_class_of(const std::string& kind) {
+  return kind;
+}
+
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const std::string& kind, const BackendRequest& /*request*/,
+                                                    bool /*with_labels*/) {
+  require_nccl(kind);
+  return {};
 }
 
 std::string nccl_communicator_name(c10d::Backend& /*backend*/) {

@@ -17,6 +17,7 @@
 #include "codec/archive.h"
 #include "codec/archive_reader.h"
 #include "distributed/p2p.h"
+#include "distributed/wire_tensor.h"
 
 namespace dbg::distributed {
 namespace {
@@ -37,12 +38,14 @@ at::Tensor bytes_of(const std::string& text) {
 
 void run_broadcast(CollectiveCall& call, const at::Tensor& tensor, int src_in_group) {
   std::vector<at::Tensor> tensors{tensor};
-  call.run({tensor.numel(), tensor.numel(), tensor.scalar_type()}, [&](milliseconds left) {
-    c10d::BroadcastOptions options;
-    options.rootRank = src_in_group;
-    options.timeout = left;
-    return call.half().backend->broadcast(tensors, options);
-  });
+  call.run({tensor.numel(), tensor.numel(), tensor.scalar_type(), -1,
+            terms_of(call.half(), call.half().checker ? formatted("(from {}) ", src_in_group) : "", tensor)},
+           [&](milliseconds left) {
+             c10d::BroadcastOptions options;
+             options.rootRank = src_in_group;
+             options.timeout = left;
+             return call.half().backend->broadcast(tensors, options);
+           });
 }
 
 }  // namespace
@@ -106,7 +109,7 @@ void require_length(CollectiveCall& call, std::int64_t length, int source_in_gro
   call.break_group(
       CommErrorKind::handshake_mismatch,
       formatted("rank {} announces an object of {} bytes; 0 to {} are accepted", source.front(), length, max_bytes),
-      "see whether all ranks make the same calls in the same order; raise max_bytes if objects are so large", source);
+      "see whether all ranks make the same calls in the same order; send what is so large as tensors", source);
 }
 
 at::Tensor broadcast_bytes(CollectiveCall& call, const EncodedObject& encoded, int src_in_group,
@@ -167,7 +170,7 @@ std::int64_t require_lengths(CollectiveCall& call, const std::vector<std::int64_
     call.break_group(CommErrorKind::handshake_mismatch,
                      formatted("{} objects padded to {} bytes are above the limit of {} bytes together", members,
                                longest, max_all_bytes),
-                     "raise max_bytes on all ranks if objects are so large");
+                     "send what is so large as tensors");
   }
   return longest;
 }

@@ -23,7 +23,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string record_key(int rank) {
+// For what is said and asked once the deadline has passed.
+constexpr std::chrono::milliseconds kGrace{500};
+
+std::string opinion_key(int rank) {
+  return formatted("o{}", rank);
+}
+std::string label_key(int rank) {
   return formatted("r{}", rank);
 }
 std::string mail_key(const std::string& nonce) {
@@ -65,6 +71,7 @@ class Handshake {
     std::optional<Verdict> verdict;
     HandshakeResult result;
     const auto cause = base::run_fenced([&] {
+      const StoreDeadline in_time(deadline_ + kGrace);
       verdict = announce();
       if (!verdict) verdict = request_.rank_in_group == 0 ? lead(result) : follow(result);
       if (verdict) {
@@ -100,15 +107,53 @@ class Handshake {
       case CommErrorKind::handshake_mismatch:
         return "Make every member of the group pass the same name, ranks and options, from one process a rank";
       case CommErrorKind::store_down:
-        return "See whether the rank that serves the store still runs";
+        return kAdviceStoreSilent;
       default:
         return "See what became of that rank";
     }
   }
 
-  std::optional<HandshakeRecord> record_of(int rank) {
-    const auto text = store_->peek(record_key(rank));
+  std::string record_key(int rank) const { return formatted("r{}@{}", rank, ranks_text(request_.ranks)); }
+
+  std::optional<HandshakeRecord> read(const std::string& key) {
+    const auto text = store_->peek(key);
     return text ? HandshakeRecord::from_json(*text) : std::nullopt;
+  }
+
+  std::optional<HandshakeRecord> record_of(int rank) { return read(record_key(rank)); }
+
+  // The group of this name that a rank without a record here makes at the moment.
+  std::optional<HandshakeRecord> opinion_of(int rank) {
+    auto opinion = read(opinion_key(rank));
+    const bool counts = opinion && opinion->rank == rank && opinion->gone.empty() && opinion->ranks != own_.ranks &&
+                        opinion->is_alive().value_or(true);
+    return counts ? opinion : std::nullopt;
+  }
+
+  // Whether a member has heard, or is about to hear, that its group comes about.
+  bool has_word(const HandshakeRecord& member) {
+    if (member.rank == member.ranks.front()) return store_->peek(go_key(member.nonce)).has_value();
+    const auto text = store_->peek(mail_key(member.nonce));
+    const auto mail = text ? HandshakeMail::from_json(*text) : std::nullopt;
+    return mail && !mail->prepare.empty() && store_->peek(go_key(mail->prepare));
+  }
+
+  // Of a rank without a record here: it may wait for this one in a group of this name of other ranks, and neither would
+  // ever come. A group that this rank is no member of is another one, which that rank makes first.
+  std::optional<Verdict> unlike_opinion_of(int rank) {
+    const auto opinion = opinion_of(rank);
+    if (!opinion || std::find(opinion->ranks.begin(), opinion->ranks.end(), own_.rank) == opinion->ranks.end() ||
+        has_word(*opinion)) {
+      return std::nullopt;
+    }
+    // It may have heard, and gone on, between the two questions.
+    const auto still = opinion_of(rank);
+    if (!still || still->nonce != opinion->nonce || record_of(rank)) return std::nullopt;
+    known_[rank] = opinion->nonce;
+    const bool is_leader = rank == request_.ranks.front();
+    return Verdict{CommErrorKind::handshake_mismatch,
+                   {rank},
+                   is_leader ? *difference_of(*opinion, own_) : *difference_of(own_, *opinion)};
   }
 
   void mail(const std::string& nonce, const HandshakeMail& what) { store_->put(mail_key(nonce), what.to_json()); }
@@ -128,7 +173,8 @@ class Handshake {
     }
     const auto before = record_of(own_.rank);
     store_->put(record_key(own_.rank), own_.to_json());
-    labels_->put(record_key(own_.rank), request_.name);
+    store_->put(opinion_key(own_.rank), own_.to_json());
+    labels_->put(label_key(own_.rank), request_.name);
     if (!before || !before->gone.empty() || !before->is_alive().value_or(false)) return std::nullopt;
     Verdict verdict = rival(*before);
     mail(before->nonce, {{}, verdict.kind, verdict.peers, verdict.cause});
@@ -170,9 +216,7 @@ class Handshake {
         if (answered.count(i) != 0) continue;
         const auto record = record_of(request_.ranks[i]);
         if (!record || !record->gone.empty()) {
-          if (record) {
-            if (auto verdict = farewell_in(*record)) return verdict;
-          }
+          if (auto verdict = record ? farewell_in(*record) : unlike_opinion_of(request_.ranks[i])) return verdict;
           all_there = false;
           continue;
         }
@@ -217,6 +261,8 @@ class Handshake {
           if (const auto difference = difference_of(*record, own_)) {
             return Verdict{CommErrorKind::handshake_mismatch, {record->rank}, *difference};
           }
+        } else if (auto verdict = unlike_opinion_of(request_.ranks.front())) {
+          return verdict;
         }
       }
       if (news && news->prepare != leader) {
@@ -254,7 +300,13 @@ class Handshake {
       (record ? gone : never).push_back(rank);
       if (record && record->gone_kind == CommErrorKind::handshake_mismatch) of_another_opinion = record;
       if (record) notes += formatted("; {} was here and gave up: {}", record->who(), record->gone);
-      const auto label = labels_->peek(record_key(rank));
+      if (!record) {
+        if (const auto opinion = opinion_of(rank)) {
+          notes += formatted("; {} makes the group '{}' of ranks [{}]", opinion->who(), request_.name,
+                             fmt::join(opinion->ranks, ", "));
+        }
+      }
+      const auto label = labels_->peek(label_key(rank));
       if (label && *label != request_.name) {
         other_labels += formatted("; rank {} makes a group '{}' of the same ranks", rank, *label);
       }
@@ -297,14 +349,22 @@ class Handshake {
     own_.gone_peers = verdict.peers;
     const auto current = record_of(own_.rank);
     if (current && current->nonce == own_.nonce) store_->put(record_key(own_.rank), own_.to_json());
+    take_back_opinion();
     store_->deleteKey(mail_key(own_.nonce));
     store_->deleteKey(answer_key(own_.nonce));
   }
 
+  // Another thread of this rank may make another group of this name by now.
+  void take_back_opinion() {
+    const auto opinion = read(opinion_key(own_.rank));
+    if (opinion && opinion->nonce == own_.nonce) store_->deleteKey(opinion_key(own_.rank));
+  }
+
   void take_back() {
+    take_back_opinion();  // first: has_word() reads what goes next
     store_->deleteKey(record_key(own_.rank));
     store_->deleteKey(mail_key(own_.nonce));
-    labels_->deleteKey(record_key(own_.rank));
+    labels_->deleteKey(label_key(own_.rank));
     // By the leader's word it is known that the answer was read.
     store_->deleteKey(answer_key(own_.nonce));
   }

@@ -4,7 +4,10 @@
 // why not.
 //
 // Under `<prefix>/hs/<name>/` in the store, values being JSON:
-//   r<rank>     a member's record; after it gave up, with "gone": why. Deleted by the member when all went well.
+//   r<rank>@<ranks>  a member's record, by the group's ranks: groups of one name may share members. After it gave up, with
+//               "gone": why. Deleted by the member when all went well.
+//   o<rank>     its record again, whatever the ranks: which group of this name it makes at the moment. So that those who
+//               mean the same group by unlike lists find out.
 //   m/<nonce>   the mailbox of the member with that nonce: {"prepare": <leader's nonce>} or a failure
 //   a/<nonce>   that member has read "prepare"
 //   g/<nonce>   of the leader (first in the list): the generation, once all members have answered

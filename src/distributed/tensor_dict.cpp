@@ -144,12 +144,15 @@ class DictReader {
 void run_broadcast(CollectiveCall& call, const at::Tensor& tensor, int src_in_group) {
   const WireTensor carried(call.half(), "broadcast_tensor_dict", tensor);
   std::vector<at::Tensor> tensors{carried.wire()};
-  call.run({tensor.numel(), tensor.numel(), carried.wire().scalar_type()}, [&](milliseconds left) {
-    c10d::BroadcastOptions options;
-    options.rootRank = src_in_group;
-    options.timeout = left;
-    return call.half().backend->broadcast(tensors, options);
-  });
+  GroupHalf& half = call.half();
+  call.run({tensor.numel(), tensor.numel(), carried.wire().scalar_type(), -1,
+            terms_of(half, half.checker ? formatted("(from {}) ", src_in_group) : "", carried.dense())},
+           [&](milliseconds left) {
+             c10d::BroadcastOptions options;
+             options.rootRank = src_in_group;
+             options.timeout = left;
+             return call.half().backend->broadcast(tensors, options);
+           });
   if (call.half().rank_in_group != src_in_group) carried.copy_back();
 }
 

@@ -31,6 +31,7 @@ struct Listed {
   std::string kind;
   std::vector<int> ranks;
   int rank = 0;
+  int world_size = 0;
 };
 
 struct List {
@@ -52,7 +53,7 @@ List& list() {
 std::shared_ptr<void> list_in_traces(const GroupHalf& half, const std::string& kind) {
   const std::lock_guard lock(list().mutex);
   const std::uint64_t place = list().next++;
-  list().groups[place] = {half.name, half.label, kind, half.ranks, half.global_rank()};
+  list().groups[place] = {half.name, half.label, kind, half.ranks, half.global_rank(), half.world_size};
   return {nullptr, [place](void*) {
             const std::lock_guard taken(list().mutex);
             list().groups.erase(place);
@@ -64,19 +65,21 @@ std::string distributed_info_json() {
   const auto& groups = list().groups;
   if (groups.empty()) return {};
   json config = json::array();
-  std::size_t world_size = 0;
+  int world_size = 0;
+  int largest = 0;
   for (const auto& [place, group] : groups) {
     config.push_back({{"pg_name", group.name},
                       {"pg_desc", group.label},
                       {"backend_config", group.kind},
                       {"pg_size", group.ranks.size()},
                       {"ranks", group.ranks}});
-    world_size = std::max(world_size, group.ranks.size());
+    world_size = std::max(world_size, group.world_size);
+    largest = std::max(largest, static_cast<int>(group.ranks.size()));
   }
   const Listed& first = groups.begin()->second;
   return json{{"backend", first.kind},
               {"rank", first.rank},
-              {"world_size", world_size},
+              {"world_size", world_size > 0 ? world_size : largest},
               {"pg_count", groups.size()},
               {"pg_config", config}}
       .dump();

@@ -15,7 +15,8 @@ namespace dbg::distributed {
 std::shared_ptr<void> list_in_traces(const GroupHalf& half, const std::string& kind);
 
 /// `{"backend", "rank", "world_size", "pg_count", "pg_config": [{"pg_name", "pg_desc", "backend_config", "pg_size",
-/// "ranks"}]}` over the halves listed now. Empty when there are none.
+/// "ranks"}]}` over the halves listed now. Empty when there are none. `world_size` is the world's; where only groups
+/// are known that somebody else made, that of the largest.
 std::string distributed_info_json();
 
 }  // namespace dbg::distributed

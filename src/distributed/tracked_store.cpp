@@ -36,13 +36,16 @@ c10::intrusive_ptr<c10d::Store> clone_of(const c10::intrusive_ptr<c10d::Store>& 
 }
 
 TrackedStore::TrackedStore(c10::intrusive_ptr<c10d::Store> inner, std::string prefix)
-    : TrackedStore(std::move(inner), std::move(prefix), std::make_shared<Written>()) {}
+    : TrackedStore(StoreCaller::of(inner), std::move(prefix), std::make_shared<Written>(), inner->getTimeout()) {}
 
-TrackedStore::TrackedStore(c10::intrusive_ptr<c10d::Store> inner, std::string prefix, std::shared_ptr<Written> written)
-    : c10d::Store(inner->getTimeout()),
-      inner_(std::move(inner)),
-      prefix_(std::move(prefix)),
-      written_(std::move(written)) {}
+TrackedStore::TrackedStore(std::shared_ptr<StoreCaller> caller, std::string prefix, std::shared_ptr<Written> written,
+                           std::chrono::milliseconds timeout)
+    : c10d::Store(timeout), caller_(std::move(caller)), prefix_(std::move(prefix)), written_(std::move(written)) {}
+
+template <class Job>
+auto TrackedStore::call(const char* what, Job job) {
+  return caller_->call(what, std::move(job), written_->deadline.load(std::memory_order_relaxed));
+}
 
 std::string TrackedStore::full(const std::string& key) const {
   return prefix_ + '/' + key;
@@ -63,23 +66,25 @@ void TrackedStore::remember(const std::string& full_key) {
 
 void TrackedStore::set(const std::string& key, const std::vector<std::uint8_t>& value) {
   remember(full(key));
-  inner_->set(full(key), value);
+  call("set", [key = full(key), value](c10d::Store& inner) { inner.set(key, value); });
 }
 
 std::vector<std::uint8_t> TrackedStore::compareSet(const std::string& key, const std::vector<std::uint8_t>& expected,
                                                    const std::vector<std::uint8_t>& desired) {
   remember(full(key));
-  return inner_->compareSet(full(key), expected, desired);
+  return call("compare_set", [key = full(key), expected, desired](c10d::Store& inner) {
+    return inner.compareSet(key, expected, desired);
+  });
 }
 
 std::vector<std::uint8_t> TrackedStore::get(const std::string& key) {
   wait({key}, timeout_);
-  return inner_->get(full(key));
+  return call("get", [key = full(key)](c10d::Store& inner) { return inner.get(key); });
 }
 
 std::int64_t TrackedStore::add(const std::string& key, std::int64_t value) {
   remember(full(key));
-  return inner_->add(full(key), value);
+  return call("add", [key = full(key), value](c10d::Store& inner) { return inner.add(key, value); });
 }
 
 bool TrackedStore::deleteKey(const std::string& key) {
@@ -88,15 +93,15 @@ bool TrackedStore::deleteKey(const std::string& key) {
     const std::lock_guard lock(written_->mutex);
     written_->keys.erase(full_key);
   }
-  return inner_->deleteKey(full_key);
+  return call("delete_key", [full_key](c10d::Store& inner) { return inner.deleteKey(full_key); });
 }
 
 bool TrackedStore::check(const std::vector<std::string>& keys) {
-  return inner_->check(full(keys));
+  return call("check", [all = full(keys)](c10d::Store& inner) { return inner.check(all); });
 }
 
 std::int64_t TrackedStore::getNumKeys() {
-  return inner_->getNumKeys();
+  return call("num_keys", [](c10d::Store& inner) { return inner.getNumKeys(); });
 }
 
 void TrackedStore::wait(const std::vector<std::string>& keys) {
@@ -106,11 +111,11 @@ void TrackedStore::wait(const std::vector<std::string>& keys) {
 void TrackedStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   const bool is_endless = timeout == kNoTimeout;
   const auto own_deadline = is_endless ? Clock::time_point::max() : Clock::now() + timeout;
-  const auto deadline = std::min(own_deadline, deadline_.load(std::memory_order_relaxed));
   const std::vector<std::string> all = full(keys);
   PollPause pause;
-  while (!inner_->check(all)) {
-    if (!pause.wait(deadline)) {
+  while (!call("check", [all](c10d::Store& inner) { return inner.check(all); })) {
+    // Read each time: another thread may end the wait by moving it.
+    if (!pause.wait(std::min(own_deadline, written_->deadline.load(std::memory_order_relaxed)))) {
       C10_THROW_ERROR(DistStoreError,
                       formatted("wait timeout after {}ms, keys: {}", timeout.count(), fmt::join(all, ", ")));
     }
@@ -119,44 +124,50 @@ void TrackedStore::wait(const std::vector<std::string>& keys, const std::chrono:
 
 void TrackedStore::append(const std::string& key, const std::vector<std::uint8_t>& value) {
   remember(full(key));
-  inner_->append(full(key), value);
+  call("append", [key = full(key), value](c10d::Store& inner) { inner.append(key, value); });
 }
 
 std::vector<std::vector<std::uint8_t>> TrackedStore::multiGet(const std::vector<std::string>& keys) {
   wait(keys, timeout_);
-  return inner_->multiGet(full(keys));
+  return call("multi_get", [all = full(keys)](c10d::Store& inner) { return inner.multiGet(all); });
 }
 
 void TrackedStore::multiSet(const std::vector<std::string>& keys,
                             const std::vector<std::vector<std::uint8_t>>& values) {
   const std::vector<std::string> all = full(keys);
   for (const std::string& key : all) remember(key);
-  inner_->multiSet(all, values);
+  call("multi_set", [all, values](c10d::Store& inner) { inner.multiSet(all, values); });
 }
 
 bool TrackedStore::hasExtendedApi() const {
-  return inner_->hasExtendedApi();
+  return caller_->call("has_extended_api", [](c10d::Store& inner) { return inner.hasExtendedApi(); });
 }
 
 c10::intrusive_ptr<c10d::Store> TrackedStore::clone() {
   // The constructor that shares the list is private, hence no make_intrusive.
-  return c10::intrusive_ptr<c10d::Store>::unsafe_steal_from_new(new TrackedStore(clone_of(inner_), prefix_, written_));
+  return c10::intrusive_ptr<c10d::Store>::unsafe_steal_from_new(new TrackedStore(caller_, prefix_, written_, timeout_));
 }
 
 void TrackedStore::set_deadline(std::optional<Clock::time_point> deadline) {
-  deadline_.store(deadline.value_or(Clock::time_point::max()), std::memory_order_relaxed);
+  written_->deadline.store(deadline.value_or(Clock::time_point::max()), std::memory_order_relaxed);
 }
 
 std::optional<std::string> TrackedStore::peek(const std::string& key) {
   // One operation that never waits: the key is only set to what it is already.
   const std::vector<std::uint8_t> absent(kAbsent.begin(), kAbsent.end());
-  const std::vector<std::uint8_t> found = inner_->compareSet(full(key), absent, absent);
+  const std::vector<std::uint8_t> found =
+      call("peek", [key = full(key), absent](c10d::Store& inner) { return inner.compareSet(key, absent, absent); });
   if (found == absent) return std::nullopt;
   return std::string(found.begin(), found.end());
 }
 
 void TrackedStore::put(const std::string& key, std::string_view value) {
   set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
+}
+
+void TrackedStore::leave(const std::string& key) {
+  const std::lock_guard lock(written_->mutex);
+  written_->keys.erase(full(key));
 }
 
 bool TrackedStore::delete_written_keys() noexcept {
@@ -169,7 +180,7 @@ bool TrackedStore::delete_written_keys() noexcept {
         key = *written_->keys.begin();
         written_->keys.erase(written_->keys.begin());
       }
-      inner_->deleteKey(key);
+      call("delete_key", [key](c10d::Store& inner) { inner.deleteKey(key); });
     }
   } catch (...) {
     return false;

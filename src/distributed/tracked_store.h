@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "distributed/store_caller.h"
+
 namespace dbg::distributed {
 
 /// A client of its own for the same store, so that a wait in one holds up nobody in the other. Torch 2.7's stores can't
@@ -26,7 +28,8 @@ c10::intrusive_ptr<c10d::Store> clone_of(const c10::intrusive_ptr<c10d::Store>& 
 /// exactly what it left there.
 ///
 /// Waiting never blocks in `inner`: a TCPStore's client lets one operation through at a time, so that a thread that
-/// waited inside would keep out the very thread that was to write the key. It polls instead, at most every 50 ms.
+/// waited inside would keep out the very thread that was to write the key. It polls instead, at most every 50 ms. Every
+/// call ends in time, by a StoreCaller, and throws StoreSilent when `inner` does not answer.
 /// Threads: as safe as `inner` (all of torch's are).
 class TrackedStore : public c10d::Store {
  public:
@@ -58,13 +61,17 @@ class TrackedStore : public c10d::Store {
 #pragma clang diagnostic pop
 #endif
 
-  /// No wait goes beyond it, however long its own timeout: a backend that waits for one key after the other would take
-  /// that many timeouts. nullopt: none.
+  /// No call goes beyond it, and no wait however long its own timeout: a backend that waits for one key after the other
+  /// would take that many timeouts. nullopt: none. Holds for waits that are under way too, and for clones: gloo asks
+  /// one.
   void set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline);
 
   /// The value, or nullopt when the key is not there. Never waits, which `get` may do even after a `check`.
   std::optional<std::string> peek(const std::string& key);
   void put(const std::string& key, std::string_view value);
+
+  /// The key stays when those that were written are deleted: others still read it, and delete it.
+  void leave(const std::string& key);
 
   /// Deletes all keys that this store or a clone of it wrote. Returns false when `inner` failed at one of them; the
   /// others are not tried then (it is likely gone). Never throws.
@@ -73,20 +80,32 @@ class TrackedStore : public c10d::Store {
   /// With the prefix, sorted: for tests and messages.
   std::vector<std::string> written_keys() const;
 
+  /// What `inner` is silent on, while it counts as down.
+  std::optional<std::string> fault() const {
+    return caller_->fault();
+  }
+  /// `the TCPStore at 10.0.0.1:29500`.
+  const std::string& store_name() const noexcept {
+    return caller_->name();
+  }
+
  private:
   struct Written {
     std::mutex mutex;
     std::set<std::string> keys;  // under mutex; with the prefix
+    std::atomic<std::chrono::steady_clock::time_point> deadline{std::chrono::steady_clock::time_point::max()};
   };
-  TrackedStore(c10::intrusive_ptr<c10d::Store> inner, std::string prefix, std::shared_ptr<Written> written);
+  TrackedStore(std::shared_ptr<StoreCaller> caller, std::string prefix, std::shared_ptr<Written> written,
+               std::chrono::milliseconds timeout);
+  template <class Job>
+  auto call(const char* what, Job job);
   std::string full(const std::string& key) const;
   std::vector<std::string> full(const std::vector<std::string>& keys) const;
   void remember(const std::string& full_key);
 
-  c10::intrusive_ptr<c10d::Store> inner_;
+  std::shared_ptr<StoreCaller> caller_;  // shared with all that stand on the same store
   std::string prefix_;
   std::shared_ptr<Written> written_;  // shared with clones
-  std::atomic<std::chrono::steady_clock::time_point> deadline_{std::chrono::steady_clock::time_point::max()};
 };
 
 /// Waits between two looks at a store: shortly at first, then longer, never above 50 ms.

@@ -5,12 +5,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 
 #include "base/dtype.h"
 #include "base/formatted.h"
 #include "dbg/error.h"
+#include "distributed/backends.h"
 
 namespace dbg::distributed {
 namespace {
@@ -43,7 +45,13 @@ bool is_dense(const at::Tensor& tensor) {
   throw ConfigError(formatted("{}: {} of {}", half.label, operation, what));
 }
 
-const char* op_name(ReduceOp op) noexcept {
+bool is_bitwise(ReduceOp op) noexcept {
+  return op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
+}
+
+}  // namespace
+
+const char* name_of(ReduceOp op) noexcept {
   switch (op) {
     case ReduceOp::sum:
       return "sum";
@@ -65,11 +73,10 @@ const char* op_name(ReduceOp op) noexcept {
   return "(unknown)";
 }
 
-bool is_bitwise(ReduceOp op) noexcept {
-  return op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
+std::string terms_of(const GroupHalf& half, std::string_view what, const at::Tensor& tensor) {
+  if (!half.checker) return {};
+  return formatted("{}{} [{}]", what, base::dtype_name(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
 }
-
-}  // namespace
 
 at::Tensor as_carried(const at::Tensor& dense) {
   return is_known_to_backends(dense.scalar_type()) ? dense : dense.reshape({-1}).view(at::kByte);
@@ -82,7 +89,7 @@ WireTensor::WireTensor(const GroupHalf& half, std::string_view operation, const 
   }
   if (tensor.is_meta()) refuse(half, operation, "a tensor on the meta device, which has no values");
   const std::string backend = half.backend->getBackendName();
-  if (backend == "nccl" && !tensor.is_cuda()) {
+  if (is_nccl(backend) && !tensor.is_cuda()) {
     refuse(half, operation, formatted("a tensor on {}; this half carries cuda tensors", tensor.device().str()));
   }
   dense_ = tensor.detach();
@@ -109,7 +116,7 @@ WireReduction wire_reduction(const GroupHalf& half, std::string_view operation, 
   const ScalarType dtype = dense.scalar_type();
   const base::NumberKind kind = base::number_kind(dtype);
   const auto refuse_op = [&](std::string_view allowed) {
-    refuse(half, operation, formatted("{} with {}, which takes {}", base::dtype_name(dtype), op_name(op), allowed));
+    refuse(half, operation, formatted("{} with {}, which takes {}", base::dtype_name(dtype), name_of(op), allowed));
   };
   if (is_bitwise(op) && kind != base::NumberKind::integer && kind != base::NumberKind::boolean) {
     refuse_op("integers and bool");

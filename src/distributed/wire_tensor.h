@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
 #include <string_view>
 
 #include "dbg/reduce_op.h"
@@ -41,6 +42,13 @@ class WireTensor {
 
 /// The memory of `dense`, which is contiguous, as a tensor of a dtype that the backends know: itself or its bytes.
 at::Tensor as_carried(const at::Tensor& dense);
+
+/// `sum`.
+const char* name_of(ReduceOp op) noexcept;
+
+/// What the members of a comparing group have to pass alike, in words: `(sum) float32 [2, 3]`, `what` being what stands
+/// in the brackets. Empty where nothing is compared.
+std::string terms_of(const GroupHalf& half, std::string_view what, const at::Tensor& tensor);
 
 /// How a reduction is put to the backend.
 struct WireReduction {

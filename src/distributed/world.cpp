@@ -3,6 +3,8 @@
 // Checks what a World is given and hands it out again.
 #include "dbg/world.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
@@ -52,6 +54,7 @@ World::State World::State::checked(int rank, int world_size, const WorldOptions&
   state.rank = rank;
   state.world_size = world_size;
   state.options = options;
+  state.pid = ::getpid();
   if (state.options.interface.empty()) {
     if (const char* named = std::getenv("GLOO_SOCKET_IFNAME")) state.options.interface = named;
   }
@@ -59,11 +62,18 @@ World::State World::State::checked(int rank, int world_size, const WorldOptions&
   return state;
 }
 
+void World::State::take(NamedStore opened) {
+  store = std::move(opened.store);
+  kind = std::move(opened.kind);
+  store_host = std::move(opened.host);
+  store_port = opened.port;
+  caller = distributed::StoreCaller::of(store);
+}
+
 World World::create(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size, const WorldOptions& options) {
   if (!store) throw ConfigError("World: the store is null; give a HashStore, FileStore or TCPStore.");
   State state = State::checked(rank, world_size, options);
-  state.store = std::move(store);
-  state.kind = "the caller's store";
+  state.take({std::move(store), "the caller's store"});
   return World(std::make_shared<const State>(std::move(state)));
 }
 
@@ -78,19 +88,13 @@ World World::over_tcp(const TcpStoreAddress& address, int rank, int world_size, 
                   rank));
   }
   distributed::check_interface_reaches(state.options.interface, address.host);
-  NamedStore opened = distributed::open_tcp_store(address, world_size, options.timeout);
-  state.store = std::move(opened.store);
-  state.kind = std::move(opened.kind);
-  state.store_host = std::move(opened.host);
-  state.store_port = opened.port;
+  state.take(distributed::open_tcp_store(address, world_size, options.timeout));
   return World(std::make_shared<const State>(std::move(state)));
 }
 
 World World::over_file(const std::string& path, int rank, int world_size, const WorldOptions& options) {
   State state = State::checked(rank, world_size, options);
-  NamedStore opened = distributed::open_file_store(path, world_size, options.timeout);
-  state.store = std::move(opened.store);
-  state.kind = std::move(opened.kind);
+  state.take(distributed::open_file_store(path, world_size, options.timeout));
   return World(std::make_shared<const State>(std::move(state)));
 }
 
@@ -102,8 +106,7 @@ std::vector<World> World::for_threads(int world_size, const WorldOptions& option
     WorldOptions own = options;
     own.local_rank = rank;
     State state = State::checked(rank, world_size, own);
-    state.store = opened.store;
-    state.kind = opened.kind;
+    state.take(opened);
     worlds.push_back(World(std::make_shared<const State>(std::move(state))));
   }
   return worlds;
@@ -130,6 +133,9 @@ int World::local_rank() const noexcept {
 }
 int World::node_id() const noexcept {
   return state_->options.node_id;
+}
+int World::pid() const noexcept {
+  return state_->pid;
 }
 std::chrono::milliseconds World::timeout() const noexcept {
   return state_->options.timeout;

@@ -5,26 +5,15 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "dbg/world.h"
+#include "distributed/store_caller.h"
 
 namespace dbg {
-
-struct World::State {
-  /// All but the store. Throws: ConfigError when a value makes no sense.
-  static State checked(int rank, int world_size, const WorldOptions& options);
-
-  c10::intrusive_ptr<c10d::Store> store;
-  int rank = 0;
-  int world_size = 1;
-  WorldOptions options;
-  std::string kind;        // `HashStore`, `TCPStore` ...
-  std::string store_host;  // of a TCPStore
-  std::uint16_t store_port = 0;
-};
 
 namespace distributed {
 
@@ -35,6 +24,28 @@ struct NamedStore {
   std::string host = {};
   std::uint16_t port = 0;
 };
+
+}  // namespace distributed
+
+struct World::State {
+  /// All but the store. Throws: ConfigError when a value makes no sense.
+  static State checked(int rank, int world_size, const WorldOptions& options);
+
+  void take(distributed::NamedStore opened);
+
+  c10::intrusive_ptr<c10d::Store> store;
+  /// Held for as long as the world lives, so that groups made later know of a store that fell silent before.
+  std::shared_ptr<distributed::StoreCaller> caller;
+  int rank = 0;
+  int world_size = 1;
+  WorldOptions options;
+  int pid = 0;             // the process that opened it
+  std::string kind;        // `HashStore`, `TCPStore` ...
+  std::string store_host;  // of a TCPStore
+  std::uint16_t store_port = 0;
+};
+
+namespace distributed {
 
 /// Why one try to connect fails, by the deadline; nullopt when somebody listens there.
 std::optional<std::string> why_no_connection(const std::string& host, int port,

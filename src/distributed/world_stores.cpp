@@ -22,6 +22,7 @@
 #include "base/errno_text.h"
 #include "base/fence.h"
 #include "base/formatted.h"
+#include "base/left_behind.h"
 #include "dbg/error.h"
 #include "distributed/world_state.h"
 
@@ -99,10 +100,23 @@ NamedStore open_tcp_store(const TcpStoreAddress& address, int world_size, std::c
   // A Python rank that serves waits until all have said that they are here; clients say so without waiting. A server
   // of ours waits for nobody: who is missing is for the groups' handshake to say.
   options.waitWorkers = !address.is_server;
-  c10::intrusive_ptr<c10d::TCPStore> store;
+  // With the thread that opens it: a server that is stopped takes the connection, and then says nothing.
+  struct Opening {
+    c10::intrusive_ptr<c10d::TCPStore> store;
+    std::optional<std::string> cause;
+  };
+  const auto opening = std::make_shared<Opening>();
   std::optional<std::string> cause;
   if (!address.is_server) cause = why_not_served(address.host, address.port, began + timeout);
-  if (!cause) cause = base::run_fenced([&] { store = c10::make_intrusive<c10d::TCPStore>(address.host, options); });
+  if (!cause) {
+    const auto deadline = std::max(began + timeout, Clock::now() + std::chrono::milliseconds(200));
+    const bool has_answered = base::finishes_by(deadline, [opening, host = address.host, options] {
+      opening->cause = base::run_fenced([&] { opening->store = c10::make_intrusive<c10d::TCPStore>(host, options); });
+    });
+    cause = has_answered ? opening->cause
+                         : "it takes the connection, but does not answer: its process may be stopped, in a debugger, "
+                           "or no TCPStore";
+  }
   if (cause) {
     throw_store_down(
         formatted("{} the TCPStore at {}:{}", address.is_server ? "serving (as its server)" : "joining (as a client)",
@@ -111,8 +125,7 @@ NamedStore open_tcp_store(const TcpStoreAddress& address, int world_size, std::c
         address.is_server ? "Is the port taken, or the host not this machine's?"
                           : "Does the rank that serves it (MASTER_ADDR, MASTER_PORT) run, and is it reachable?");
   }
-  NamedStore named{store, "TCPStore", address.host, store->getPort()};
-  return named;
+  return {opening->store, "TCPStore", address.host, opening->store->getPort()};
 }
 
 NamedStore open_file_store(const std::string& path, int world_size, std::chrono::milliseconds timeout) {

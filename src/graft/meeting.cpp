@@ -55,9 +55,9 @@ class Reminder {
   Reminder& operator=(const Reminder&) = delete;
 
   /// From here on the store can be asked.
-  void look_into(c10::intrusive_ptr<c10d::Store> store) {
+  void look_into(const c10::intrusive_ptr<c10d::Store>& store) {
     const std::lock_guard lock(mutex_);
-    store_ = std::move(store);
+    store_ = distributed::StoreCaller::of(store);
   }
 
   /// For an error's advice: whether somebody was seen to use NCCL.
@@ -71,7 +71,7 @@ class Reminder {
     auto next = began_ + kReminderPeriod;
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, kLookPeriod, [this] { return is_over_; })) {
-      const c10::intrusive_ptr<c10d::Store> store = store_;
+      const std::shared_ptr<distributed::StoreCaller> store = store_;
       const bool is_due = steady_clock::now() >= next;
       if (is_due) next += kReminderPeriod;
       lock.unlock();
@@ -81,8 +81,15 @@ class Reminder {
     }
   }
 
-  void look(const c10::intrusive_ptr<c10d::Store>& store, bool is_due) {
-    if (store && !saw_nccl_ && store->check({formatted("{0}/{0}//cuda//0", config_.group_name)})) {
+  static bool is_there(distributed::StoreCaller& store, const std::string& key) {
+    return store.call("check", [key](c10d::Store& inner) { return inner.check({key}); });
+  }
+
+  void look(const std::shared_ptr<distributed::StoreCaller>& store, bool is_due) {
+    // The meeting ends with this thread, and must not wait long for it.
+    const distributed::StoreDeadline in_time(steady_clock::now() + kLookPeriod,
+                                             distributed::StoreDeadline::Missed::is_forgiven);
+    if (store && !saw_nccl_ && is_there(*store, formatted("{0}/{0}//cuda//0", config_.group_name))) {
       {
         const std::lock_guard lock(mutex_);
         saw_nccl_ = true;
@@ -103,7 +110,7 @@ class Reminder {
     std::vector<std::string> missing;
     for (int rank = 0; rank < sides_.size(); ++rank) {
       // Where gloo leaves its address.
-      if (!store->check({formatted("{0}/{0}//cpu//0/{1}", config_.group_name, rank)})) {
+      if (!is_there(*store, formatted("{0}/{0}//cpu//0/{1}", config_.group_name, rank))) {
         missing.push_back(name_of_rank(sides_, rank));
       }
     }
@@ -119,9 +126,9 @@ class Reminder {
   const steady_clock::time_point began_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool is_over_ = false;                   // under mutex_
-  c10::intrusive_ptr<c10d::Store> store_;  // under mutex_
-  bool saw_nccl_ = false;                  // under mutex_; written by thread_ only
+  bool is_over_ = false;                             // under mutex_
+  std::shared_ptr<distributed::StoreCaller> store_;  // under mutex_
+  bool saw_nccl_ = false;                            // under mutex_; written by thread_ only
   std::thread thread_;
 };
 
@@ -164,6 +171,8 @@ bool are_all_dbg(distributed::TrackedStore& hello, const Sides& sides) {
 void Meeting::leave() noexcept {
   if (group) group->close(milliseconds(0));
   group.reset();
+  const distributed::StoreDeadline in_time(steady_clock::now() + kLookPeriod,
+                                           distributed::StoreDeadline::Missed::is_forgiven);
   if (hello) hello->delete_written_keys();
   hello.reset();
 }
@@ -188,6 +197,7 @@ Meeting meet(const GraftConfig& config, const Participant& self) {
   meeting.hello =
       c10::make_intrusive<distributed::TrackedStore>(world.store(), formatted("dbg_graft/{}", config.group_name));
   try {
+    const distributed::StoreDeadline in_time(deadline + milliseconds(500));
     if (!config.plain_wire) meeting.hello->put(std::to_string(rank), hello_text(sides));
     static_cast<void>(are_all_dbg(*meeting.hello, sides));  // before waiting for who will never come
     GroupOptions group;

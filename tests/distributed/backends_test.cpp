@@ -76,21 +76,5 @@ TEST(BackendFactoryTest, ABackendOfAnotherPlaceIsRefused) {
   }
 }
 
-TEST(BackendsTest, CheckedGroupsTurnMismatchesIntoErrorsAndGoOn) {
-  const std::vector<World> worlds = World::for_threads(2);
-  test::run_ranks_as_threads(2, [&](int rank) {
-    GroupOptions options = test::gloo_pair("tp");
-    options.check = true;
-    const auto group = GroupCoordinator::create(worlds[static_cast<std::size_t>(rank)], {{0, 1}}, options);
-    const auto backend = group->cpu_group()->getBackend(c10::DeviceType::CPU);
-    std::vector<at::Tensor> unlike{at::ones({rank + 1})};
-    EXPECT_ANY_THROW(backend->allreduce(unlike)->wait()) << "rank " << rank;
-    std::vector<at::Tensor> dtypes{at::ones({2}, rank == 0 ? at::kFloat : at::kDouble)};
-    EXPECT_ANY_THROW(backend->allreduce(dtypes)->wait()) << "rank " << rank;
-    test::expect_works(*backend);
-    EXPECT_EQ(backend->getGroupDesc(), "tp:cpu");
-  });
-}
-
 }  // namespace
 }  // namespace dbg

@@ -25,6 +25,7 @@ inline CommFailure failure_within(std::chrono::milliseconds timeout, const std::
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - started);
     EXPECT_LT(took, timeout + distributed::kLongestOverrun) << error.what();
     EXPECT_LE(error.failure().elapsed, took + std::chrono::milliseconds(1));
+    EXPECT_GE(error.failure().elapsed, took - std::chrono::milliseconds(500)) << error.what();
     return error.failure();
   }
   ADD_FAILURE() << "nothing was thrown";

@@ -9,6 +9,9 @@
 #include <chrono>
 #include <memory>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
+
+#include "base/formatted.h"
 
 namespace dbg::distributed {
 namespace {
@@ -70,15 +73,31 @@ TEST(FailureNotesTest, WithoutAStoreThereIsNoEvidence) {
   leave_failure_note(*own, {});
   EXPECT_FALSE(has_failure_note(*own));
   EXPECT_FALSE(collect_failure_notes(*own, milliseconds(1)).has_value());
-  delete_failure_notes(*own);
 }
 
-TEST(FailureNotesTest, AMembersNotesCanBeDeleted) {
+TEST(FailureNotesTest, TheLastToCloseDeletesThoseOfAll) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  const auto own = member(store, 0);
-  leave_failure_note(*own, {CommErrorKind::timeout, "x", 0, "y"});
-  delete_failure_notes(*own);
+  std::vector<c10::intrusive_ptr<TrackedStore>> notes;
+  for (const int rank : {0, 1, 2}) {
+    notes.push_back(c10::make_intrusive<TrackedStore>(store, "notes"));
+    if (rank != 2) leave_failure_note(*member(notes.back(), rank), {CommErrorKind::timeout, "x", 0, "y"});
+    notes.back()->put(formatted("own/{}", rank), "1");
+  }
+  for (const int rank : {0, 1}) {
+    TrackedStore& own = *notes[static_cast<std::size_t>(rank)];
+    const std::int64_t count = count_as_closing(own);
+    EXPECT_EQ(count, rank + 1);
+    EXPECT_FALSE(have_all_closed(own, 3));
+    delete_notes(own, 3, count);
+    EXPECT_FALSE(own.check({formatted("own/{}", rank)}));
+    // Whoever comes later has to hear of it.
+    const auto heard = collect_failure_notes(*member(notes[2], 2), milliseconds(50));
+    ASSERT_TRUE(heard.has_value());
+    EXPECT_THAT(heard->silent, IsEmpty());
+  }
+  delete_notes(*notes[2], 3, count_as_closing(*notes[2]));
   EXPECT_EQ(store->getNumKeys(), 0);
+  EXPECT_TRUE(have_all_closed(*notes[0], 3));
 }
 
 }  // namespace

@@ -7,10 +7,13 @@
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 
 #include "dbg/error.h"
 #include "dbg/group_coordinator.h"
 #include "distributed/groups.h"
+#include "distributed/messages.h"
 #include "support/log_capture.h"
 #include "support/rank_threads.h"
 
@@ -40,6 +43,21 @@ TEST(GroupAdoptTest, ABareBackendIsLabelledAndSurvivesUs) {
     }
     expect_works(*backend);
   });
+}
+
+// As Python has it with TORCH_DISTRIBUTED_DEBUG=DETAIL.
+TEST(GroupAdoptTest, WhatAWrapperWrapsIsLabelledToo) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto inner = somebodys_gloo(0, 1, store);
+  const auto helper = somebodys_gloo(0, 1, c10::make_intrusive<c10d::PrefixStore>("helper", store));
+  const auto wrapper = c10::make_intrusive<c10d::ProcessGroupWrapper>(inner, helper);
+  AdoptOptions options;
+  options.group_name = "tp";
+  const auto group = GroupCoordinator::adopt(c10::intrusive_ptr<c10d::Backend>(wrapper), {}, options);
+  EXPECT_EQ(wrapper->getGroupDesc(), "tp:device");
+  EXPECT_EQ(inner->getGroupDesc(), "tp:device");
+  EXPECT_THAT(group->label_report().text(), HasSubstr("its helper can't be reached and stays unlabelled"));
+  group->all_reduce(at::ones({2}));
 }
 
 TEST(GroupAdoptTest, AMissingCpuHalfIsMadeFromTheWorld) {
@@ -75,7 +93,7 @@ TEST(GroupAdoptTest, AGroupOfTheRegistryIsFoundByItsName) {
     EXPECT_EQ(theirs->getGroupDesc(), "my_group:device");
     EXPECT_EQ(theirs->getGroupName(), "7");
     EXPECT_EQ(group->cpu_group(), theirs);
-    EXPECT_EQ(log.count("it is labelled 'my_group'"), 1U);
+    EXPECT_EQ(log.count("the group name 'my group' can't be a label as it is; it is labelled 'my_group'"), 1U);
   }
   EXPECT_EQ(c10d::resolve_process_group("7"), theirs);
   expect_works(*backend);
@@ -89,6 +107,18 @@ TEST(GroupAdoptTest, WhatDoesNotFitIsRefused) {
   const auto backend = somebodys_gloo(0, 1, c10::make_intrusive<c10d::HashStore>());
   EXPECT_THROW(GroupCoordinator::adopt(c10::intrusive_ptr<c10d::Backend>(backend), {}, options), ConfigError);
   EXPECT_THROW(GroupCoordinator::adopt(c10::intrusive_ptr<c10d::ProcessGroup>(), {}, options), ConfigError);
+}
+
+TEST(GroupAdoptTest, RanksThatAreNotTheWorldsAreRefused) {
+  const World world = World::for_threads(3).back();
+  const auto backend = somebodys_gloo(0, 1, c10::make_intrusive<c10d::HashStore>());
+  AdoptOptions options;
+  const auto adopt = [&] {
+    return GroupCoordinator::adopt(c10::intrusive_ptr<c10d::Backend>(backend), {}, options, &world);
+  };
+  EXPECT_THAT(test::message_of<ConfigError>(adopt), HasSubstr("hence global rank 0 by the ranks [0], and rank 2 of"));
+  options.ranks = {2};
+  EXPECT_EQ(adopt()->rank(), 2);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "dbg/error.h"
@@ -44,6 +45,9 @@ TEST(GroupCreateTest, OptionsThatMakeNoSenseAreRefused) {
   options = test::gloo_pair("tp");
   options.timeout = milliseconds(-5);
   EXPECT_THAT(test::complaint_of(world, {{0}}, options), HasSubstr("timeout is -5 ms"));
+  options = test::gloo_pair("tp");
+  options.device_options = c10::make_intrusive<c10d::HashStore>();  // whatever
+  EXPECT_THAT(test::complaint_of(world, {{0}}, options), HasSubstr("device_options are given"));
 }
 
 TEST(GroupCreateTest, MakingALabelAgainBumpsTheGeneration) {

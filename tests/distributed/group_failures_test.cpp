@@ -123,8 +123,38 @@ TEST_F(GroupFailuresTest, ARankThatDiesWhileConnectingBoundsTheOthers) {
   EXPECT_EQ(results[1].signal, SIGKILL);
   for (const std::size_t rank : {0, 2}) {
     EXPECT_TRUE(results[rank].passed());
-    EXPECT_THAT(results[rank].output, AllOf(HasSubstr("CommError tp:cpu (group tp:cpu@0-2.g0, ranks [0, 1, 2])"),
-                                            HasSubstr("create on rank")));
+    EXPECT_THAT(results[rank].output,
+                AllOf(HasSubstr("CommError tp:cpu (group tp:cpu@0-2.g0, ranks [0, 1, 2])"), HasSubstr("create on rank"),
+                      HasSubstr("peer_lost, peer 1"), HasSubstr("no word from rank 1")));
+  }
+}
+
+// Finds out after the handshake that it can't.
+DBG_RANK_BODY(rank_1_refuses_while_connecting) {
+  const auto registration = register_backend("refusing", [](const BackendRequest& request) {
+    if (request.rank == 1) throw ConfigError("no such device here");
+    const auto options = c10d::ProcessGroupGloo::Options::create(request.timeout);
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface("lo"));
+    return c10::intrusive_ptr<c10d::Backend>(
+        c10::make_intrusive<c10d::ProcessGroupGloo>(request.store, request.rank, request.size, options));
+  });
+  GroupOptions options;
+  options.cpu_backend = "refusing";
+  const World world = World::over_file(context.argument, context.rank, 3);
+  if (context.rank != 1) {
+    try_to_create(world, {{0, 1, 2}}, options);
+    return;
+  }
+  options.device_backend = "gloo";
+  options.group_name = "tp";
+  options.timeout = kTimeout;
+  EXPECT_THROW(GroupCoordinator::create(world, {{0, 1, 2}}, options), ConfigError);
+}
+
+TEST_F(GroupFailuresTest, ARankThatRefusesWhileConnectingIsQuotedByTheOthers) {
+  const auto results = run("rank_1_refuses_while_connecting", 3);
+  for (const std::size_t rank : {0, 2}) {
+    EXPECT_THAT(results[rank].output, AllOf(HasSubstr("peer 1"), HasSubstr("rank 1 says: no such device here")));
   }
 }
 
@@ -133,7 +163,7 @@ DBG_RANK_BODY(waits_alone_over_tcp) {
   const World world = World::over_tcp({"127.0.0.1", port, context.rank == 0}, context.rank, 2);
   if (context.rank == 0) {
     // Goes once the other waits in the handshake.
-    world.store()->wait({"dbg/hs/tp/r1"}, milliseconds(20000));
+    world.store()->wait({"dbg/hs/tp/r1@0_1"}, milliseconds(20000));
     ::kill(::getpid(), SIGKILL);
   }
   try_to_create(world, {{0, 1}}, {});

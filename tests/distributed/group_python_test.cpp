@@ -77,7 +77,8 @@ TEST(GroupPythonTest, ASilentPeerIsSaidWithinTheTimeout) {
   const World world = World::for_threads(2).front();
   const auto began = std::chrono::steady_clock::now();
   EXPECT_THAT(test::message_of<CommError>([&] { GroupCoordinator::join_python(world, {}, options); }),
-              AllOf(HasSubstr("both:cpu"), HasSubstr("join_python on rank 0"), HasSubstr("default_pg/0//cpu/")));
+              AllOf(HasSubstr("both:cpu"), HasSubstr("join_python on rank 0"), HasSubstr("peer_missing, peer 1"),
+                    HasSubstr("default_pg/0//cpu/")));
   EXPECT_LT(std::chrono::steady_clock::now() - began, options.timeout + milliseconds(1000));
   EXPECT_EQ(world.store()->getNumKeys(), 0);
 }

@@ -23,7 +23,7 @@ TEST(LabelReportTest, TellsEachChannel) {
   }
   for (const char* half : {"device", "cpu"}) {
     for (const char* channel :
-         {"group_desc of the process group", "group_desc of the backend", "Flight Recorder entries"}) {
+         {"group_desc of the process group", "group_desc of the backend", "Flight Recorder entries", "Kineto"}) {
       EXPECT_TRUE(carrying.count(std::string(half) + ": " + channel)) << half << ' ' << channel << '\n'
                                                                       << report.text();
     }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -27,6 +28,17 @@ TEST(NcclBackendTest, WithoutAGpuIsAConfigError) {
   }
   options.device_backend = "auto";
   EXPECT_EQ(GroupCoordinator::create(World::for_threads(1).front(), {{0}}, options)->device_backend(), "gloo");
+}
+
+// Before the members meet: nobody waits for a rank that has no GPU.
+TEST(NcclBackendTest, WithoutAGpuIsSaidAtOnce) {
+  if (at::hasCUDA()) GTEST_SKIP() << "there is a GPU";
+  GroupOptions options = test::gloo_pair("tp");
+  options.device_backend = "nccl";
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_THAT(test::complaint_of(World::for_threads(2).front(), {{0, 1}}, options),
+              testing::HasSubstr("the backend nccl was asked for"));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
 }
 
 TEST(NcclBackendTest, SaysWhyThereIsNone) {

@@ -108,6 +108,64 @@ TEST(RendezvousTest, OtherRanksOfOneNameCountForThemselves) {
   EXPECT_EQ(outcomes.generations, (std::map<int, std::int64_t>{{0, 0}, {1, 0}, {2, 0}, {3, 0}}));
 }
 
+// Rank 2 comes to its group while rank 0 is still in the other one.
+TEST(RendezvousTest, GroupsOfOneNameMayShareMembers) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto keys = c10::make_intrusive<TrackedStore>(store, "dbg/hs/tp");
+  Outcomes outcomes;
+  test::run_ranks_as_threads(3, [&](int rank) {
+    if (rank == 0) {
+      keys->wait({"r2@0_2"});
+      outcomes.run(0, store, request_of("tp", {0, 1}, 0, milliseconds(5000)));
+    }
+    if (rank == 1) {
+      // Once rank 2 has seen what rank 0 is at.
+      keys->wait({"r0@0_1"});
+      std::this_thread::sleep_for(milliseconds(200));
+      outcomes.run(1, store, request_of("tp", {0, 1}, 1, milliseconds(5000)));
+    } else {
+      outcomes.run(rank + 10, store, request_of("tp", {0, 2}, rank, milliseconds(5000)));
+    }
+  });
+  EXPECT_THAT(outcomes.texts, testing::IsEmpty());
+  EXPECT_EQ(outcomes.generations, (std::map<int, std::int64_t>{{0, 0}, {1, 0}, {10, 0}, {12, 0}}));
+}
+
+// The first to be done meets the others' records of the group before.
+TEST(RendezvousTest, GroupsOfOneNameFollowEachOtherClosely) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const std::vector<std::vector<int>> lists{{0, 1, 2}, {0, 1}, {1, 2}, {2, 0}, {1, 0}, {2, 1, 0}};
+  Outcomes outcomes;
+  test::run_ranks_as_threads(3, [&](int rank) {
+    for (int round = 0; round < 10; ++round) {
+      for (const std::vector<int>& list : lists) {
+        if (std::find(list.begin(), list.end(), rank) == list.end()) continue;
+        try {
+          shake_hands(store, "dbg", request_of("tp", list, rank, milliseconds(10000))).keys->written_keys();
+        } catch (const CommError& error) {
+          ADD_FAILURE() << "round " << round << ": " << error.what();
+          return;
+        }
+      }
+    }
+  });
+}
+
+TEST(RendezvousTest, OneThatMakesAnotherGroupFirstIsSaidToDoSo) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  Outcomes outcomes;
+  test::run_ranks_as_threads(3, [&](int rank) {
+    if (rank == 1) return;
+    outcomes.run(rank, store,
+                 request_of("tp", rank == 0 ? std::vector<int>{0, 1} : std::vector<int>{0, 2}, rank,
+                            rank == 0 ? kTimeout : milliseconds(500)));
+  });
+  ASSERT_EQ(outcomes.failures.size(), 2U);
+  const CommFailure& failure = outcomes.failures.find(2)->second;
+  EXPECT_EQ(failure.kind, CommErrorKind::peer_missing) << failure.cause;
+  EXPECT_THAT(failure.cause, HasSubstr("makes the group 'tp' of ranks [0, 1]"));
+}
+
 TEST(RendezvousTest, AGroupOfOneWaitsForNobody) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   EXPECT_EQ(shake_hands(store, "dbg", request_of("tp", {5}, 5)).generation, 0);
@@ -248,7 +306,7 @@ TEST(RendezvousTest, TwoThatClaimOneRankAreFoundOut) {
   Outcomes outcomes;
   test::run_ranks_as_threads(3, [&](int thread) {
     // Threads 1 and 2 both say that they are rank 1; the leader is kept busy by a third rank that never comes.
-    if (thread == 2) keys->wait({"r1", "r0"});
+    if (thread == 2) keys->wait({"r1@0-2", "r0@0-2"});
     outcomes.run(thread, store, request_of("tp", {0, 1, 2}, thread == 0 ? 0 : 1));
   });
   ASSERT_EQ(outcomes.failures.size(), 3U);
@@ -275,14 +333,14 @@ std::string json_like_ours(HandshakeRecord record, const c10::intrusive_ptr<c10d
     EXPECT_THROW(shake_hands(store, "dbg", request_of("other", {0, 1}, 0, milliseconds(100))), CommError);
   });
   waiting.join();
-  record.settings = HandshakeRecord::from_json(*keys->peek("r0"))->settings;
+  record.settings = HandshakeRecord::from_json(*keys->peek("r0@0_1"))->settings;
   return record.to_json();
 }
 
 TEST(RendezvousTest, AMemberThatCameAndDiedIsNamed) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto keys = c10::make_intrusive<TrackedStore>(store, "dbg/hs/tp");
-  keys->put("r2", json_like_ours(record_of_dead_process(2, {0, 1, 2}), store));
+  keys->put("r2@0-2", json_like_ours(record_of_dead_process(2, {0, 1, 2}), store));
   Outcomes outcomes;
   test::run_ranks_as_threads(3, [&](int rank) {
     if (rank != 2) outcomes.run(rank, store, request_of("tp", {0, 1, 2}, rank));
@@ -299,7 +357,7 @@ TEST(RendezvousTest, WhatADeadProcessLeftIsWrittenOver) {
   const auto keys = c10::make_intrusive<TrackedStore>(store, "dbg/hs/tp");
   const std::string stale = json_like_ours(record_of_dead_process(1, {0, 1}), store);
   const std::string nonce = HandshakeRecord::from_json(stale)->nonce;
-  keys->put("r1", stale);
+  keys->put("r1@0_1", stale);
   Outcomes outcomes;
   test::run_ranks_as_threads(2, [&](int rank) {
     // The living one comes after the leader has asked the dead one.
@@ -313,7 +371,8 @@ TEST(RendezvousTest, RubbishInTheStoreIsNoMember) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto keys = c10::make_intrusive<TrackedStore>(store, "dbg/hs/tp");
   for (const char* rubbish : {"", "{", "[]", "{\"nonce\": 7}", "null"}) {
-    keys->put("r1", rubbish);
+    keys->put("r1@0_1", rubbish);
+    keys->put("o1", rubbish);
     Outcomes outcomes;
     outcomes.run(0, store, request_of("tp", {0, 1}, 0, milliseconds(150)));
     EXPECT_EQ(outcomes.failures.find(0)->second.kind, CommErrorKind::peer_missing) << rubbish;
@@ -343,7 +402,7 @@ TEST(RendezvousTest, AStoreThatGoesAwayIsSaid) {
   auto keys = c10::make_intrusive<TrackedStore>(server->store(), "dbg/hs/tp");
   Outcomes outcomes;
   std::thread waiting([&] { outcomes.run(1, client.store(), request_of("tp", {0, 1}, 1)); });
-  keys->wait({"r1"});
+  keys->wait({"r1@0_1"});
   keys.reset();
   server.reset();
   waiting.join();

@@ -72,6 +72,13 @@ TEST(TraceInfoTest, TracesShowNoLabelWithLabelsOff) {
   EXPECT_EQ(trace.dump().find("kineto_off"), std::string::npos);
 }
 
+// Tools key ranks by it.
+TEST(TraceInfoTest, TheWorldsSizeIsTheWorldsNotTheGroups) {
+  const World world = World::for_threads(4).front();
+  const auto group = GroupCoordinator::create(world, {{0}}, test::gloo_pair("small"));
+  EXPECT_EQ(json::parse(distributed::distributed_info_json()).at("world_size"), 4);
+}
+
 TEST(TraceInfoTest, GroupsAreListedWhileTheyLive) {
   EXPECT_EQ(distributed::distributed_info_json(), "");
   const auto group = test::lone_group("listed");

@@ -148,6 +148,13 @@ def test_world_with_either_as_rank_0():
                 check(seen["all"]["label"] == "all:cpu", seen)
 
 
+def test_world_with_pythons_comparing_wrapper():
+    for commands in ([cpp_peer, python_peer], [python_peer, cpp_peer]):
+        detail = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+        for seen in run_ranks([command("world") for command in commands], detail):
+            expect_used(seen["all"], 2)
+
+
 def test_custom_group_with_either_as_rank_0():
     for commands in ([cpp_peer, python_peer], [python_peer, cpp_peer]):
         for seen in run_ranks([command("custom", "graft") for command in commands]):
@@ -178,6 +185,30 @@ def test_torchrun_alone():
         expect_used(seen["own"], 2)
         check(seen["prefix"] == "dbg/attempt_0", seen)
     check("Address already in use" not in result.stderr, result.stderr)
+
+
+def expect_labelled(text, ranks):
+    for part in ("tp:device", "tp:cpu", "pp:device", "pp:cpu"):
+        check(f"group_desc of the backend = {part}" in text, part, text)
+    check(text.count("sum of ranks: ") == 2 * ranks, text)
+
+
+def test_example_label_groups():
+    example = BINARY_DIR / "examples/label_groups"
+    if not example.exists():
+        print(f"SKIPPED: {example} is not built")
+        return
+    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    alone = subprocess.run([example], env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    check(alone.returncode == 0, alone.stdout, alone.stderr)
+    expect_labelled(alone.stdout, 1)
+    four = torchrun(str(example), 4).stdout
+    expect_labelled(four, 4)
+    # tp is {0, 1} and {2, 3}; pp {0, 2} and {1, 3}.
+    for total in (1, 5, 2, 4):
+        check(four.count(f"sum of ranks: {total}\n") == 2, total, four)
+    # An odd last rank is in no group.
+    expect_labelled(torchrun(str(example), 3).stdout, 2)
 
 
 def test_torchrun_mixed():
