@@ -39,8 +39,11 @@ struct TcpStoreAddress {
   bool is_server = false;  ///< true on exactly one rank; it must outlive the others' use of the store
 };
 
-/// This rank's view of all ranks: store, rank, world_size, local_rank, node_id. Copies share the store.
-/// Threads: immutable, safe to use from any thread.
+/// This rank's view of all ranks: store, rank, world_size, local_rank, node_id, pid. Copies share the store.
+///
+/// Groups ask a store that is not in this process's memory through one thread of dbg's own, which ends with the last
+/// World and group over it: a server that falls silent holds up no call beyond its time. Threads: immutable, safe to
+/// use from any thread.
 class DBG_API World {
  public:
   /// Reads `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR` and `MASTER_PORT`, as torchrun sets them (also
