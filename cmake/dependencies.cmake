@@ -29,8 +29,14 @@ if(NOT DBG_FMT_VERSION GREATER_EQUAL 90000)
   message(FATAL_ERROR "dbg needs fmt 9 or newer and found FMT_VERSION '${DBG_FMT_VERSION}' in ${_dbg_fmt_folder}.")
 endif()
 
+# From 3.11 on, json's names say their version and options. Before, a client's own copy of another version would be merged
+# with dbg's at the link, whatever is hidden.
 if(NOT TARGET nlohmann_json::nlohmann_json)
-  find_package(nlohmann_json 3.9 REQUIRED)
+  find_package(nlohmann_json 3.11 QUIET)
+  if(NOT nlohmann_json_FOUND)
+    message(FATAL_ERROR "dbg needs nlohmann_json 3.11 or newer (Debian: nlohmann-json3-dev) and found "
+                        "'${nlohmann_json_CONSIDERED_VERSIONS}'.")
+  endif()
 endif()
 
 # RE2 has no CMake package on Debian, and its archive there is not PIC: the shared library is what is linked.

@@ -31,7 +31,7 @@ esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 jobs=${DBG_JOBS:-$(nproc)}
 nccl=${DBG_WITH_NCCL:-ON}
-passed=() failed=()
+passed=() failed=() skipped=()
 
 stage() { # name, command ...
   local name=$1 started=$SECONDS line
@@ -50,6 +50,10 @@ stage() { # name, command ...
 finish() {
   printf '\n'
   printf '%s\n' "${passed[@]}" "${failed[@]}"
+  if [ ${#skipped[@]} != 0 ]; then
+    printf 'skipped, so not shown:\n'
+    printf '  %s\n' "${skipped[@]}"
+  fi
   printf 'all stages: %d s\n' "$SECONDS"
   if [ ${#failed[@]} != 0 ]; then
     printf '%d of %d stages FAILED\n' ${#failed[@]} $((${#failed[@]} + ${#passed[@]}))
@@ -69,10 +73,16 @@ build() { cmake --build --preset "$1" -j "$jobs" --target "$2"; }
 
 # Linking a test starts no libtorch, running one does: as many at once as there are cores, no more.
 run_tests() { # preset, ctest arguments ...
-  local preset=$1
+  local preset=$1 log=build/tests-$1.log status=0 name
   shift
   # shellcheck disable=SC2086  # words
-  ctest --preset "$preset" -j "$jobs" ${DBG_CTEST_OPTIONS:-} "$@"
+  ctest --preset "$preset" -j "$jobs" ${DBG_CTEST_OPTIONS:-} "$@" | tee "$log" || status=1
+  # What ctest lists as skipped, and what GoogleTest skipped inside a test that passed.
+  while read -r name; do skipped+=("$preset: $name"); done < <(
+    sed -n 's/^\t *[0-9]* - \(.*\) (Skipped).*/\1/p' "$log"
+    sed -n 's/^\[  SKIPPED \] \([^ ]*\.[^ ]*\) (.*/\1/p' "build/$preset/Testing/Temporary/LastTest.log"
+  )
+  return "$status"
 }
 
 release() { configure "$1" "-DDBG_WITH_NCCL=$nccl" && build "$1" all && run_tests "$1" -L 'unit|dist|interop|consumer' -LE "$2"; }

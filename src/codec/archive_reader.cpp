@@ -284,7 +284,10 @@ class StreamReader {
 
 PickledValue read_archive(const ByteSource& source, Session& session) {
   std::array<char, 4> start{};
-  source.read(0, start.data(), std::min<std::uint64_t>(start.size(), source.size()));
+  if (source.size() < start.size()) {
+    source.fail(source.size(), "too short for a zip archive or a torch.save stream: it is empty or was cut");
+  }
+  source.read(0, start.data(), start.size());
   if (std::memcmp(start.data(), "PK\x03\x04", start.size()) == 0) return read_zip(source, session);
   if (start[0] != '\x80') source.fail(0, "neither a zip archive nor a pickle: torch.save did not write it");
   return StreamReader(source, session).read();

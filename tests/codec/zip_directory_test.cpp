@@ -72,7 +72,7 @@ TEST(ZipDirectoryTest, ZipsThatLie) {
   const std::pair<std::string, const char*> cases[] = {
       {"PK\x03\x04", "too short for a zip"},
       {"PK\x03\x04" + std::string(100, 'x'), "no end of directory: it is cut"},
-      {"", "neither a zip archive nor a pickle"},
+      {"", "byte 0: too short for a zip archive or a torch.save stream"},
       {"hello", "neither a zip archive nor a pickle"},
       {changed([](auto& f) { f.method = 8; }), "'x/data.pkl' is compressed (method 8)"},
       {changed([](auto& f) { f.flags = 1; }), "'x/data.pkl' is encrypted"},

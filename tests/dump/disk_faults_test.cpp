@@ -1,17 +1,14 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
-// Disks that are full, read-only, forbidden or gone: the run's results stay bit for bit, every record is accounted for,
-// and dumping goes on when the cause is gone. Mounts file systems of its own, in a mount namespace of its own; where
-// that is not allowed it is skipped (77).
+// Disks that are full or read-only: the run's results stay bit for bit, every record is accounted for, and dumping goes
+// on when the cause is gone. Mounts file systems of its own, in a mount namespace of its own; where that is not allowed
+// it is skipped (77). What takes no mount is tested in folder_faults_test.cpp.
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <sys/fsuid.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,49 +16,21 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "dbg/dumper.h"
 #include "dbg/participant.h"
-#include "support/log_capture.h"
+#include "dump/disk_faults.h"
 #include "support/record_files.h"
-#include "support/temp_folder.h"
-#include "support/torch_archive.h"
 
 namespace dbg {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::EndsWith;
-using testing::IsEmpty;
-using testing::SizeIs;
+using test::kSteps;
+using test::run_model;
 
 constexpr std::size_t kDiskBytes = std::size_t{1} << 20;
-constexpr int kSteps = 24;
-constexpr uid_t kNobody = 65534;
-
-// A run that could be anybody's: each step's result depends on all before. With a Dumper it dumps three values a step.
-template <class AtStep>
-at::Tensor run_model(Dumper* dumper, AtStep&& at_step) {
-  at::Tensor x = at::arange(20000, at::kFloat) / 20000;
-  for (int step = 0; step < kSteps; ++step) {
-    at_step(step);
-    const at::Tensor hidden = at::tanh(x * 1.7 - 0.3);
-    const at::Tensor scale = hidden.abs().mean();
-    x = x * 0.5 + hidden * scale;
-    if (dumper == nullptr) continue;
-    dumper->dump("hidden", hidden, {{"layer_id", step}});
-    dumper->dump("scale", scale);
-    dumper->dump("x", [&] { return x; });
-    dumper->step();
-  }
-  return x;
-}
-
-at::Tensor run_model() {
-  return run_model(nullptr, [](int) {});
-}
 
 // A small disk for the length of a scope.
 class Disk {
@@ -89,32 +58,7 @@ class Disk {
   fs::path where_;
 };
 
-class DiskFaultsTest : public testing::Test {
- protected:
-  DumperConfig config() const {
-    DumperConfig config = test::quiet_config(folder_ / "disk");
-    config.exp_name = "run";
-    return config;
-  }
-  fs::path run() const { return folder_ / "disk/run"; }
-
-  // Each of the run's calls is one record or one fault, what is there reads whole, and nothing else is there.
-  void expect_all_explained(Dumper& dumper, std::uint64_t lost_with_their_folder = 0) const {
-    const DumperCounters counters = dumper.state().counters;
-    EXPECT_EQ(counters.written + counters.failed, std::uint64_t{3 * kSteps});
-    EXPECT_EQ(counters.filtered + counters.skipped + counters.dropped, 0u);
-    const auto records = list_records(run().string());
-    EXPECT_EQ(records.size() + lost_with_their_folder, counters.written);
-    for (const std::string& record : records) {
-      const std::size_t bytes = test::tag_of(record, "name") == "scale" ? 4 : 80000;
-      EXPECT_EQ(test::first_tensor_bytes(record).size(), bytes) << record;
-    }
-    EXPECT_EQ(test::names_in(run()).size(), records.size()) << "something half-written stayed";
-  }
-
-  test::TempFolder folder_;
-  test::LogCapture log_;
-};
+class DiskFaultsTest : public test::DiskFaultsFixture {};
 
 TEST_F(DiskFaultsTest, AFullDiskCostsRecordsAndNotTheRun) {
   const Disk disk(folder_ / "disk");
@@ -176,44 +120,6 @@ TEST_F(DiskFaultsTest, AReadOnlyDiskCostsAWarningWhereTheNameIsAgreedOn) {
   EXPECT_TRUE(at::equal(result, run_model()));
   EXPECT_EQ(log_.count("goes on with its own exp_name"), 1u);
   EXPECT_EQ(dumper.state().counters.failed, std::uint64_t{3 * kSteps});
-}
-
-TEST_F(DiskFaultsTest, AForbiddenFolderCostsRecordsAndNotTheRun) {
-  fs::create_directories(folder_ / "disk");
-  ASSERT_EQ(::chmod((folder_ / "disk").c_str(), 0500), 0);
-  Dumper dumper(config());
-  at::Tensor result;
-  bool is_forbidden = true;
-  // Root may write anywhere; a thread whose files are another user's may not. That takes a user who exists here.
-  std::thread([&] {
-    if (::geteuid() == 0) {
-      ::setfsuid(kNobody);
-      is_forbidden = ::setfsuid(static_cast<uid_t>(-1)) == static_cast<int>(kNobody);
-    }
-    result = run_model(&dumper, [](int) {});
-  }).join();
-  if (!is_forbidden) GTEST_SKIP() << "no user here for whom the folder would be forbidden";
-  EXPECT_TRUE(at::equal(result, run_model()));
-  EXPECT_EQ(dumper.state().counters.failed, std::uint64_t{3 * kSteps});
-  EXPECT_GE(log_.count("Permission denied (EACCES)"), 1u);
-  ASSERT_EQ(::chmod((folder_ / "disk").c_str(), 0700), 0);
-  dumper.dump("after", at::zeros({1}));
-  EXPECT_THAT(test::names_in(run()), SizeIs(1));
-}
-
-TEST_F(DiskFaultsTest, AFolderThatVanishesInTheMiddleComesBack) {
-  const Disk disk(folder_ / "disk");
-  Dumper dumper(config());
-  std::uint64_t gone = 0;
-  const at::Tensor result = run_model(&dumper, [&](int step) {
-    if (step != 2) return;
-    gone = dumper.state().counters.written;
-    fs::remove_all(run());
-  });
-  EXPECT_TRUE(at::equal(result, run_model()));
-  EXPECT_EQ(gone, 6u);
-  expect_all_explained(dumper, gone);
-  EXPECT_GT(list_records(run().string()).size(), 0u);
 }
 
 bool write_file(const char* path, const std::string& text) {

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,6 +21,7 @@
 
 #include "codec/archive.h"
 #include "codec/archive_reader.h"
+#include "codec/pickle_bytes_maker.h"
 #include "codec/pickle_writer.h"
 #include "codec/zip_writer.h"
 #include "dbg/error.h"
@@ -31,8 +33,10 @@ namespace dbg {
 namespace {
 
 using testing::AllOf;
+using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 c10::impl::GenericDict text_dict() {
   return c10::impl::GenericDict(c10::StringType::get(), c10::AnyType::get());
@@ -192,6 +196,42 @@ TEST_F(DumpRecordTest, FilesThatAreNoRecordsAreErrors) {
       ADD_FAILURE() << name;
     } catch (const IoError& error) {
       EXPECT_THAT(error.what(), HasSubstr(path(name)));
+    }
+  }
+}
+
+// As a copy that was broken off, or a disk that was full, leaves a file: whatever its length, the message says which
+// file it is, where in it reading ended and that bytes are missing.
+TEST_F(DumpRecordTest, EveryCutOfARecordNamesFileByteAndCause) {
+  auto value = text_dict();
+  value.insert("tensor", at::arange(5));
+  value.insert("view", at::arange(12).view({3, 4}).t());
+  write_record(path("whole.pt"), record_of(value));
+  write_record(path("unsummed.pt"), record_of(value), {.checksum = false});
+  namespace pickled = test::pickled;
+  const std::string tensor = pickled::tensor_v2(pickled::storage("FloatStorage", "0", 4), 0, "K\x04", "K\x01");
+  std::ofstream(path("stream.pt"), std::ios::binary) << pickled::stream(
+      pickled::dict(pickled::text("value") + tensor + pickled::text("meta") + "}"), 4, std::string(16, 'x'));
+  for (const char* name : {"whole.pt", "unsummed.pt", "stream.pt"}) {
+    const std::string file = path(name);
+    ASSERT_NO_THROW(read_record(file)) << name;
+    for (std::uintmax_t size = std::filesystem::file_size(file); size-- > 0;) {
+      std::filesystem::resize_file(file, size);
+      std::string said;
+      try {
+        read_record(file);
+      } catch (const IoError& error) {
+        said = error.what();
+      }
+      const std::string start = "file '" + file + "', byte ";
+      ASSERT_THAT(said, StartsWith(start)) << name << " of " << size << " bytes";
+      const std::string rest = said.substr(start.size());
+      const std::size_t digits = rest.find_first_not_of("0123456789");
+      ASSERT_GT(digits, 0u) << said;
+      EXPECT_LE(std::stoull(rest.substr(0, digits)), size) << said;
+      EXPECT_THAT(rest.substr(digits), AllOf(StartsWith(": "), AnyOf(HasSubstr(" are left"), HasSubstr("it is cut"),
+                                                                     HasSubstr("too short"))))
+          << said;
     }
   }
 }

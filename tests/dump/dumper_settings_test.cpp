@@ -3,11 +3,15 @@
 // Facts about changing a Dumper while it runs, and about what it says of itself.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "dbg/error.h"
@@ -56,6 +60,73 @@ TEST_F(DumperSettingsTest, SyntaxErrorRaisesAtConfigureAndChangesNothing) {
   dumper.dump("x", at::ones({2}));
   dumper.dump("y", at::ones({2}));
   EXPECT_THAT(file_tags("name"), ElementsAre("x"));
+}
+
+TEST_F(DumperSettingsTest, EachKnobCanBeConfiguredByItself) {
+  // Of each knob that is text, a value that it may have and has not; a new one needs its own here.
+  const std::map<std::string_view, std::string> texts = {{"filter", "name == 'x'"},
+                                                         {"dir", (folder_ / "other").string()},
+                                                         {"exp_name", "second"},
+                                                         {"server_port", "0"},
+                                                         {"non_intrusive_mode", "off"},
+                                                         {"grafter_role", "target"},
+                                                         {"grafter_b2t_filter", "name == 'x'"},
+                                                         {"grafter_t2b_filter", "name == 'y'"},
+                                                         {"grafter_master_address", "elsewhere"},
+                                                         {"grafter_backend", "nccl"},
+                                                         {"grafter_group_name", "others"},
+                                                         {"grafter_transform", "mine"},
+                                                         {"grafter_folder", (folder_ / "records").string()}};
+  std::vector<ConfigKnob> knobs = config_knobs();
+  EXPECT_GE(knobs.size(), 29u);
+  // Grafting can't be switched on before what it needs is there.
+  std::stable_partition(knobs.begin(), knobs.end(), [](const auto& knob) { return knob.name != "grafter_enable"; });
+  Dumper dumper{DumperConfig()};
+  for (const ConfigKnob& knob : knobs) {
+    std::string pair = std::string(knob.name) + "=";
+    if (knob.type == "bool") {
+      pair += knob.default_text == "true" ? "false" : "true";
+    } else if (knob.type == "int") {
+      pair += std::to_string(std::stoi(knob.default_text) + 2);
+    } else {
+      ASSERT_EQ(texts.count(knob.name), 1u) << knob.name;
+      pair += texts.at(knob.name);
+    }
+    std::vector<std::string> expected = dumper.state().config.to_key_values();
+    const auto changed = std::find_if(expected.begin(), expected.end(), [&](const std::string& now) {
+      return now.compare(0, knob.name.size() + 1, pair, 0, knob.name.size() + 1) == 0;
+    });
+    ASSERT_NE(changed, expected.end()) << pair;
+    ASSERT_NE(*changed, pair);
+    *changed = pair;
+    ASSERT_NO_THROW(dumper.configure({pair})) << pair;
+    EXPECT_EQ(dumper.state().config.to_key_values(), expected) << pair;
+  }
+}
+
+TEST_F(DumperSettingsTest, ModelGradientsAndParallelRanksChangeFromTheNextCallOn) {
+  Dumper dumper(config());
+  auto plugin = std::make_shared<test::FakePlugin>();
+  plugin->state.set("tp", 1, 2);
+  dumper.add_plugin(plugin);
+  at::Tensor weight = at::ones({2}).requires_grad_();
+  weight.mutable_grad() = at::full({2}, 3.0);
+  struct Model {
+    std::vector<std::pair<std::string, at::Tensor>> named_parameters() const { return {{"weight", weight}}; }
+    at::Tensor weight;
+  };
+  const Model model{weight};
+  dumper.dump_model(model);
+  dumper.configure({"enable_model_grad=true"});
+  dumper.dump_model(model);
+  dumper.configure({"enable_model_grad=false", "include_parallel_rank_in_filename=true"});
+  dumper.dump_model(model);
+  dumper.dump("ranked", at::ones({2}));
+  dumper.configure({"include_parallel_rank_in_filename=false"});
+  dumper.dump("plain", at::ones({2}));
+  EXPECT_THAT(file_tags("name"), ElementsAre("grad__param__weight", "ranked", "plain"));
+  EXPECT_THAT(file_tags("tp_rank"), ElementsAre("<none>", "1", "<none>"));
+  EXPECT_TRUE(at::equal(test::read_file(paths().at(0)).value.toTensor(), at::full({2}, 3.0)));
 }
 
 TEST_F(DumperSettingsTest, EveryFieldChangesFromTheNextCallOn) {

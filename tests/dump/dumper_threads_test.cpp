@@ -9,6 +9,7 @@
 #include <future>
 #include <memory>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,7 +25,9 @@ namespace {
 using test::has_meta;
 using test::meta_of;
 using test::run_ranks_as_threads;
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
 class DumperThreadsTest : public test::DumperFixture {};
@@ -94,6 +97,39 @@ TEST_F(DumperThreadsTest, RanksAsThreadsKeepStepIndexAndNamesApart) {
     EXPECT_EQ(meta_of(record, "world_size").toInt(), 2);
     EXPECT_EQ(meta_of(record, "from").toInt(), ranks[i]);
   }
+}
+
+TEST_F(DumperThreadsTest, APluginThatThrowsOnOneRankCostsOneWarningThereAndNothingElse) {
+  Dumper dumper(config({"include_parallel_rank_in_filename=true"}));
+  struct WithoutGroupsOnRankOne : test::FakePlugin {
+    ParallelState collect_parallel_info() override {
+      if (current_participant()->rank() == 1) throw std::runtime_error("no groups on this rank");
+      return ParallelState().set("tp", current_participant()->rank(), 2);
+    }
+  };
+  dumper.add_plugin(std::make_shared<WithoutGroupsOnRankOne>());
+  run_ranks_as_threads(2, [&](int rank) {
+    for (int i = 0; i < 50; ++i) dumper.dump("x", at::full({2}, rank));
+  });
+  ASSERT_EQ(paths().size(), 100u);
+  int of_rank_one = 0;
+  for (const std::string& path : paths()) {
+    const DumpRecord record = test::read_file(path);
+    const std::int64_t rank = meta_of(record, "rank").toInt();
+    of_rank_one += rank == 1 ? 1 : 0;
+    EXPECT_TRUE(at::equal(record.value.toTensor(), at::full({2}, rank))) << path;
+    EXPECT_EQ(path.find("___tp_rank=0.pt") != std::string::npos, rank == 0) << path;
+    EXPECT_EQ(has_meta(record, "tp_rank"), rank == 0) << path;
+    EXPECT_EQ(has_meta(record, "megatron_parallel_info"), rank == 0) << path;
+  }
+  EXPECT_EQ(of_rank_one, 50);
+  const auto lines = log_.lines();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines.front().level, LogLevel::warning);
+  EXPECT_THAT(lines.front().text, AllOf(HasSubstr("rank=1,"), HasSubstr("no groups on this rank")));
+  EXPECT_EQ(dumper.state().counters.written, 100u);
+  EXPECT_EQ(dumper.state().counters.failed, 0u);
+  EXPECT_EQ(dumper.state().counters.plugin_faults, 50u);
 }
 
 TEST_F(DumperThreadsTest, CaptureIsOfOneRank) {

@@ -109,6 +109,38 @@ TEST_F(GradHooksTest, RecordHasStepContextAndTagsOfDumpTime) {
   EXPECT_EQ(meta_of(record, "name").toStringRef(), "grad__x");
 }
 
+// As the Python twin's, whose comparator pairs records by equal tags: whether the value was computed anew is nothing
+// that its gradient could tell.
+TEST_F(GradHooksTest, FileNameAndMetaAreTheValuesWithoutTheRecomputation) {
+  Dumper dumper(grads());
+  auto plugin = std::make_shared<test::FakePlugin>();
+  plugin->recompute = RecomputeStatus::recompute;
+  dumper.add_plugin(plugin);
+  const at::Tensor leaf = leaf_of(1);
+  dumper.dump("x", leaf, {{"layer_id", 3}});
+  dumper.set_ctx({{"phase", "prefill"}});
+  dumper.dump("y", leaf, {{"layer_id", 3}});
+  leaf.sum().backward();
+  EXPECT_THAT(file_names(),
+              ElementsAre("step=0___rank=0___dump_index=1___name=x___recompute_status=recompute___layer_id=3.pt",
+                          "step=0___rank=0___dump_index=2___name=y___recompute_status=recompute___layer_id=3___"
+                          "phase=prefill.pt",
+                          "step=0___rank=0___dump_index=3___name=grad__x___layer_id=3.pt",
+                          "step=0___rank=0___dump_index=4___name=grad__y___layer_id=3___phase=prefill.pt"));
+  const auto keys_at = [this](std::size_t i) {
+    std::vector<std::string> keys;
+    for (const auto& entry : test::read_file(paths().at(i)).meta.toGenericDict()) {
+      keys.push_back(entry.key().toStringRef());
+    }
+    return keys;
+  };
+  EXPECT_THAT(keys_at(0),
+              UnorderedElementsAre("step", "rank", "dump_index", "name", "recompute_status", "layer_id", "world_rank",
+                                   "world_size", "recompute_pseudo_rank", "recompute_pseudo_size", "dbg_version"));
+  EXPECT_THAT(keys_at(2), UnorderedElementsAre("step", "rank", "dump_index", "name", "layer_id", "world_rank",
+                                               "world_size", "dbg_version"));
+}
+
 TEST_F(GradHooksTest, SaveFalseHoldsForTheGradientToo) {
   Dumper dumper(grads());
   DumpOptions options;

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
-// Reads what torch.save, pickle, safetensors and SGLang's own dumper wrote, and compares it bit by bit.
+// Reads what torch.save, pickle, safetensors and SGLang's own dumper wrote, and compares it bit by bit; and dumps a
+// gradient beside that dumper's.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -15,10 +16,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/formatted.h"
 #include "codec/archive_reader.h"
+#include "dbg/dump_record.h"
+#include "dbg/dumper.h"
 #include "dbg/safetensors.h"
 #include "support/temp_folder.h"
 
@@ -215,7 +219,62 @@ TEST_F(CodecReadInteropTest, DefaultsAndNoChecksums) {
 }
 
 TEST_F(CodecReadInteropTest, RecordsOfTheTwin) {
-  compare("twin-", 7);
+  compare("twin-", 9);
+}
+
+/// The pairs of a record's file name but for the index, which counts what was dumped before.
+std::vector<std::string> pairs_of(const std::string& file_name) {
+  std::vector<std::string> pairs;
+  const std::string stem = file_name.substr(0, file_name.rfind(".pt"));
+  for (std::size_t begin = 0; begin <= stem.size();) {
+    const std::size_t end = std::min(stem.find("___", begin), stem.size());
+    pairs.push_back(stem.substr(begin, end - begin));
+    begin = end + 3;
+  }
+  pairs.erase(std::remove_if(pairs.begin(), pairs.end(), [](const auto& p) { return p.rfind("dump_index=", 0) == 0; }),
+              pairs.end());
+  return pairs;
+}
+
+std::vector<std::string> meta_keys_of(const std::string& path) {
+  std::vector<std::string> keys;
+  for (const auto& entry : dbg::read_record(path).meta.toGenericDict()) keys.push_back(entry.key().toStringRef());
+  return keys;
+}
+
+// A value and its later gradient, dumped by both: the comparators of both sides pair by what is the same here.
+TEST_F(CodecReadInteropTest, ALaterGradientIsNamedAndDescribedAsByTheTwin) {
+  dbg::DumperConfig config;
+  config.enable = true;
+  config.enable_grad = true;
+  config.enable_output_console = false;
+  config.dir = folder_->path().string();
+  config.exp_name = "dbg";
+  dbg::Dumper dumper(config);
+  const at::Tensor leaf = at::ones({3}).requires_grad_();
+  dbg::DumpOptions options;
+  options.dims = "h";
+  dumper.dump("leaf", leaf, {{"layer_id", 3}, {"phase", "prefill"}}, options);
+  (leaf * 2).sum().backward();
+  const auto records = dbg::list_records((*folder_ / "dbg").string());
+  ASSERT_EQ(records.size(), 2u);
+
+  std::map<std::string, std::vector<std::string>> twins;
+  std::ifstream names(*folder_ / "twin-names.txt");
+  for (std::string name; std::getline(names, name);) {
+    for (const std::string& pair : pairs_of(name)) {
+      if (pair.rfind("name=", 0) == 0) twins[pair.substr(5)] = pairs_of(name);
+    }
+  }
+  for (const auto& [name, record] : {std::pair("leaf", records[0]), std::pair("grad__leaf", records[1])}) {
+    SCOPED_TRACE(name);
+    EXPECT_EQ(pairs_of(std::filesystem::path(record).filename().string()), twins[name]);
+    std::vector<std::string> expected = meta_keys_of((*folder_ / formatted("twin-{}.pt", name)).string());
+    expected.emplace_back("dbg_version");
+    EXPECT_EQ(meta_keys_of(record), expected);
+    EXPECT_TRUE(at::equal(dbg::read_record(record).value.toTensor(),
+                          dbg::read_record((*folder_ / formatted("twin-{}.pt", name)).string()).value.toTensor()));
+  }
 }
 
 TEST_F(CodecReadInteropTest, SafetensorsOfThePackage) {

@@ -246,7 +246,8 @@ class Writer:
 
     def by_twin(self, sglang_folder):
         """Records of SGLang's own dumper, unmodified."""
-        os.environ |= {"DUMPER_ENABLE": "1", "DUMPER_DIR": str(self.folder), "DUMPER_EXP_NAME": "twin"}
+        os.environ |= {"DUMPER_ENABLE": "1", "DUMPER_DIR": str(self.folder), "DUMPER_EXP_NAME": "twin",
+                       "DUMPER_ENABLE_GRAD": "1"}
         path = pathlib.Path(sglang_folder) / "sglang/srt/debug_utils/dumper.py"
         spec = importlib.util.spec_from_file_location("dumper", path)
         module = importlib.util.module_from_spec(spec)
@@ -264,9 +265,13 @@ class Writer:
         }
         for name, value in values.items():
             module.dumper.dump(name, value, layer_id=3, phase="prefill")
+        leaf = torch.ones(3, requires_grad=True)
+        module.dumper.dump("leaf", leaf, dims="h", layer_id=3, phase="prefill")
+        (2 * leaf).sum().backward()
         module.dumper.step()
         paths = sorted((self.folder / "twin").glob("*.pt"))
-        assert len(paths) == len(values), paths
+        assert len(paths) == len(values) + 2, paths
+        (self.folder / "twin-names.txt").write_text("".join(f"{path.name}\n" for path in paths))
         for path in paths:
             record = torch.load(path, weights_only=False)
             assert set(record) == {"value", "meta"}, set(record)
