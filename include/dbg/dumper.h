@@ -98,7 +98,8 @@ struct Interception {
 /// Called on the dumping thread, inside the fence: what it throws is logged and counted, and the record is written.
 using ValueInterceptor = std::function<void(const Interception&)>;
 
-/// Told of each configuration that a Dumper takes on. It may set the interceptor, but not configure.
+/// Asked about each configuration that a Dumper is to take; throws to refuse it. It may set the interceptor, but not
+/// configure, which throws LogicError there.
 using ConfigListener = std::function<void(const DumperConfig&)>;
 
 /// Ends a registration. Removing twice is harmless; keeps nothing alive.
@@ -329,8 +330,10 @@ class DBG_API Dumper {
   /// Hands every value that passes the filter to `interceptor`, before it is written; an empty one ends that.
   void set_interceptor(ValueInterceptor interceptor);
 
-  /// Calls `listener` with the configuration, now and each time `configure` took on another; an empty one ends that.
-  /// Calls come one after the other, on the thread that configures; what the listener throws comes out of there.
+  /// Asks `listener` about the configuration, now and each time before `configure` takes another; an empty one ends
+  /// that. What it throws comes out of there: `configure` has then changed nothing, and the listener stays set. Calls
+  /// come one after the other, on the thread that configures, with no lock held; other threads that configure wait
+  /// meanwhile.
   void set_config_listener(ConfigListener listener);
 
  private:

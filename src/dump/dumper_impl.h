@@ -6,6 +6,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -118,8 +120,9 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
 
  private:
   std::shared_ptr<const Settings> settings() const;
-  /// Takes `config`, which is valid; unless `expected` is given and others are the settings by now: then nothing.
-  bool replace_config(DumperConfig config, const Settings* expected);
+  class ConfigureTurn;
+  /// Takes `config`, which is valid, if the listener agrees. Called by whoever has the turn.
+  void take(const DumperConfig& config);
   /// The step that the participant of a capture is in.
   std::int64_t step_of(const GradCapture& capture) noexcept;
   /// Dumps what `visit` hands to its argument, a function of key and value, inside the fence.
@@ -152,7 +155,6 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   void record_fault(const Settings& settings, FaultPlace place, std::string_view name);
   void count(DumpOutcome outcome, std::uint64_t number = 1) noexcept;
   void publish_enabled(bool enabled) noexcept;
-  void tell_listener();
 
   std::atomic<unsigned char>* enabled_;
   std::atomic<unsigned char>* mirror_;
@@ -165,9 +167,11 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   std::shared_ptr<const Settings> settings_;  // under settings_mutex_
   std::uint64_t last_plugin_id_ = 0;          // under settings_mutex_
 
-  // Held while the listener is called: two that configure at once would else leave it with the older one's settings.
-  std::mutex listener_mutex_;
-  ConfigListener listener_;  // under listener_mutex_
+  // Threads that configure take turns: two at once would else lose a change, or leave the listener with the older one.
+  std::mutex turn_mutex_;
+  std::condition_variable turn_ended_;
+  std::thread::id has_turn_;  // under turn_mutex_; that of no thread: nobody
+  ConfigListener listener_;   // of whoever has the turn
 
   std::mutex sink_mutex_;
   std::string exp_name_;              // under sink_mutex_: empty until claimed

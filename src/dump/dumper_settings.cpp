@@ -5,8 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <atomic>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -83,10 +85,42 @@ DumperConfig DumperImpl::config() {
   return settings()->config;
 }
 
+// While it lives, no other thread changes the configuration or the listener. Not a mutex that is held: the listener is
+// foreign code, and one that configures is told so instead of waiting for itself.
+class DumperImpl::ConfigureTurn {
+ public:
+  explicit ConfigureTurn(DumperImpl& dumper) : dumper_(dumper) {
+    std::unique_lock lock(dumper.turn_mutex_);
+    if (dumper.has_turn_ == std::this_thread::get_id()) {
+      throw LogicError(
+          "configure or set_config_listener was called by the Dumper's config listener, which is asked before a "
+          "configuration is taken: throw there to refuse it, and configure once the listener has returned");
+    }
+    dumper.turn_ended_.wait(lock, [&] { return dumper.has_turn_ == std::thread::id(); });
+    dumper.has_turn_ = std::this_thread::get_id();
+  }
+  ~ConfigureTurn() {
+    {
+      const std::lock_guard lock(dumper_.turn_mutex_);
+      dumper_.has_turn_ = std::thread::id();
+    }
+    dumper_.turn_ended_.notify_one();
+  }
+  ConfigureTurn(const ConfigureTurn&) = delete;
+  ConfigureTurn& operator=(const ConfigureTurn&) = delete;
+
+ private:
+  DumperImpl& dumper_;
+};
+
 void DumperImpl::configure(DumperConfig config) {
   config.validate();
   if (refuse_in_forked_child()) return;
-  replace_config(std::move(config), nullptr);
+  {
+    const ConfigureTurn turn(*this);
+    take(config);
+  }
+  say_at_start(config);
 }
 
 void DumperImpl::configure(const std::vector<std::string>& key_values) {
@@ -94,46 +128,35 @@ void DumperImpl::configure(const std::vector<std::string>& key_values) {
     DumperConfig().with_overrides(key_values).validate();
     return;
   }
-  for (;;) {
-    const std::shared_ptr<const Settings> before = settings();  // held, so that no other comes to lie at its address
-    DumperConfig config = before->config.with_overrides(key_values);
+  DumperConfig config;
+  {
+    const ConfigureTurn turn(*this);
+    config = settings()->config.with_overrides(key_values);
     config.validate();
-    if (replace_config(std::move(config), before.get())) return;
+    take(config);
   }
+  say_at_start(config);
 }
 
-bool DumperImpl::replace_config(DumperConfig config, const Settings* expected) {
-  // Everything that can fail happens before anything changes.
+void DumperImpl::take(const DumperConfig& config) {
+  // Everything that can fail happens before anything changes, the listener last: what it does is not undone.
   auto fresh = std::make_shared<Settings>();
   fresh->filter = config.filter ? Filter::parse(*config.filter) : Filter();
-  fresh->config = std::move(config);
-  const bool enable = fresh->config.enable;
-  const DumperConfig told = fresh->config;
-  {
-    const std::lock_guard lock(settings_mutex_);
-    if (expected != nullptr && settings_.get() != expected) return false;
-    fresh->plugins = settings_->plugins;
-    fresh->interceptor = settings_->interceptor;
-    settings_ = std::move(fresh);
-    if (!detached_.load(std::memory_order_acquire)) publish_enabled(enable);
-  }
-  say_at_start(told);
-  tell_listener();
-  return true;
-}
-
-void DumperImpl::tell_listener() {
-  const std::lock_guard lock(listener_mutex_);
-  if (listener_) listener_(settings()->config);
+  fresh->config = config;
+  if (listener_) listener_(config);
+  const std::lock_guard lock(settings_mutex_);
+  fresh->plugins = settings_->plugins;
+  fresh->interceptor = settings_->interceptor;
+  settings_ = std::move(fresh);
+  if (!detached_.load(std::memory_order_acquire)) publish_enabled(config.enable);
 }
 
 void DumperImpl::set_config_listener(ConfigListener listener) {
   if (refuse_in_forked_child()) return;
-  {
-    const std::lock_guard lock(listener_mutex_);
-    listener_.swap(listener);
-  }
-  tell_listener();
+  ConfigListener before;  // its end is foreign code: outlives the turn
+  const ConfigureTurn turn(*this);
+  before = std::exchange(listener_, std::move(listener));
+  if (listener_) listener_(settings()->config);
 }
 
 std::uint64_t DumperImpl::add_plugin(std::shared_ptr<FrameworkPlugin> plugin) {

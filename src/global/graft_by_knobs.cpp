@@ -4,9 +4,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "base/fork_lock.h"
+#include "base/log.h"
+#include "dbg/error.h"
 #include "dbg/grafter.h"
 #include "dbg/runtime.h"
 
@@ -15,8 +18,10 @@ namespace {
 
 // What one Dumper's knobs made. The listener is called by one thread at a time.
 struct Link {
+  bool was_asked = false;
   DumperConfig told;
-  std::shared_ptr<Grafter> grafter;
+  std::string fault;                 // why `told` made no Grafter, though it asks for one
+  std::shared_ptr<Grafter> grafter;  // under Links::mutex
 };
 
 struct Links {
@@ -56,15 +61,34 @@ bool asks_for_the_same(DumperConfig a, const DumperConfig& b) {
   return a == other;
 }
 
+// Throws, and has changed nothing, when the knobs can't be followed. Those that were there from the start are refused
+// once: what is configured later is not, as long as it leaves them.
 void follow(Dumper& dumper, Link& link, const DumperConfig& config) {
-  if (asks_for_the_same(link.told, config)) return;
+  if (link.was_asked && asks_for_the_same(link.told, config)) {
+    if (!link.fault.empty()) base::log(LogLevel::error, "Grafter", "GRAFTING IS STILL OFF: {}", link.fault);
+    return;
+  }
   std::shared_ptr<Grafter> fresh;
-  if (config.grafter_enable) fresh = std::make_shared<Grafter>(GraftConfig::from(config));
-  dumper.set_interceptor(fresh ? fresh->interceptor() : ValueInterceptor());
+  const bool is_first = !std::exchange(link.was_asked, true);
+  try {
+    if (config.grafter_enable) fresh = std::make_shared<Grafter>(GraftConfig::from(config));
+  } catch (const Error& error) {
+    if (is_first) {
+      link.told = config;
+      link.fault = error.what();
+    }
+    throw;
+  }
+  if (fresh) {
+    dumper.set_interceptor(fresh->interceptor());
+  } else if (link.grafter) {  // else it is not ours to take away
+    dumper.set_interceptor({});
+  }
+  link.told = config;
+  link.fault.clear();
   std::shared_ptr<Grafter> before;
   {
     const std::lock_guard lock(links().mutex);
-    link.told = config;
     before = std::exchange(link.grafter, std::move(fresh));
   }
   if (before) before->close();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "dbg/error.h"
@@ -102,6 +103,71 @@ TEST_F(DumperSettingsTest, PluginsAndInterceptorOutliveConfigure) {
   dumper.dump("x", at::ones({2}));
   EXPECT_THAT(file_tags("recompute_status"), ElementsAre("original"));
   EXPECT_EQ(dumper.state().counters.interceptions, 1u);
+}
+
+TEST_F(DumperSettingsTest, AListenerIsAskedBeforeAConfigurationIsTaken) {
+  Dumper dumper(config({"filter=name == 'first'"}));
+  std::vector<std::string> asked;
+  dumper.set_config_listener([&](const DumperConfig& asks) {
+    asked.push_back(asks.filter.value_or("") + " while " + dumper.state().config.filter.value_or(""));
+  });
+  dumper.configure({"filter=name == 'second'"});
+  dumper.set_config_listener({});
+  dumper.configure({"filter=name == 'third'"});
+  EXPECT_THAT(asked, ElementsAre("name == 'first' while name == 'first'", "name == 'second' while name == 'first'"));
+}
+
+TEST_F(DumperSettingsTest, WhatAListenerRefusesChangesNothing) {
+  Dumper dumper(config({"filter=name == 'x'"}));
+  const DumperConfig before = dumper.state().config;
+  bool refuses = false;
+  dumper.set_config_listener([&](const DumperConfig&) {
+    if (refuses) throw ConfigError("not now");
+  });
+  refuses = true;
+  EXPECT_EQ(message_of([&] { dumper.configure({"enable=false", "filter=name == 'y'"}); }), "not now");
+  DumperConfig other = before;
+  other.enable = false;
+  EXPECT_EQ(message_of([&] { dumper.configure(other); }), "not now");
+  EXPECT_EQ(dumper.state().config, before);
+  EXPECT_TRUE(dumper.is_enabled());
+  refuses = false;
+  dumper.configure({"filter=name == 'y'"});  // the listener is still there, and so is the way to configure
+  EXPECT_EQ(dumper.state().config.filter, "name == 'y'");
+}
+
+TEST_F(DumperSettingsTest, AListenerThatConfiguresIsToldSoInsteadOfWaitingForItself) {
+  Dumper dumper(config());
+  std::string told;
+  dumper.set_config_listener([&](const DumperConfig&) {
+    try {
+      dumper.configure({"filter=name == 'x'"});
+    } catch (const LogicError& error) {
+      told = error.what();
+    }
+  });
+  EXPECT_THAT(told, HasSubstr("once the listener has returned"));
+  dumper.configure({"filter=name == 'y'"});
+  EXPECT_EQ(dumper.state().config.filter, "name == 'y'");
+}
+
+TEST_F(DumperSettingsTest, AListenerIsCalledByOneThreadAtATimeAndKnowsTheLastConfiguration) {
+  Dumper dumper(config());
+  int inside = 0;  // no atomic: ThreadSanitizer sees whether calls overlap
+  int last = 0;
+  dumper.set_config_listener([&](const DumperConfig& asks) {
+    EXPECT_EQ(++inside, 1);
+    last = asks.collective_timeout;
+    --inside;
+  });
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 2; ++thread) {
+    threads.emplace_back([&dumper, thread] {
+      for (int i = 1; i <= 100; ++i) dumper.configure({"collective_timeout=" + std::to_string(200 * thread + i)});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(last, dumper.state().config.collective_timeout);
 }
 
 TEST_F(DumperSettingsTest, LayerIdsAreOfTheWholeModelToo) {

@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "dbg/error.h"
-#include "dbg/runtime.h"
 #include "graft/sides.h"
 #include "support/log_capture.h"
 #include "support/temp_folder.h"
@@ -172,30 +171,6 @@ TEST_F(OfflineGraftTest, AFolderWithoutRecordsIsAnError) {
   GraftConfig nowhere = config();
   nowhere.folder = (folder_ / "nowhere").string();
   EXPECT_THROW(Grafter{nowhere}, IoError);
-}
-
-TEST_F(OfflineGraftTest, AKnobSwitchesItOnAndOffWhileTheRunGoesOn) {
-  record(1, [](Dumper& dumper, int) { dumper.dump("x", filled(1)); });
-  Dumper dumper(test::silent_dumper());
-  graft_by_knobs(dumper);
-  const at::Tensor tensor = filled(-1);
-  dumper.dump("x", tensor);
-  EXPECT_TRUE(at::equal(tensor, filled(-1)));
-  EXPECT_EQ(grafter_of(dumper), nullptr);
-  dumper.configure({"grafter_enable=1", "grafter_role=file", "grafter_folder=" + folder_.path().string(),
-                    "grafter_b2t_filter=name == 'x'"});
-  dumper.dump("x", tensor);
-  EXPECT_TRUE(at::equal(tensor, filled(1)));
-  ASSERT_NE(grafter_of(dumper), nullptr);
-  EXPECT_EQ(grafter_of(dumper)->state().counters.grafted, 1u);
-  const auto same = grafter_of(dumper);
-  dumper.configure({"enable_grad=1"});  // none of its knobs
-  EXPECT_EQ(grafter_of(dumper), same);
-  dumper.configure({"grafter_enable=0"});
-  const at::Tensor after = filled(-1);
-  dumper.dump("x", after);
-  EXPECT_TRUE(at::equal(after, filled(-1)));
-  EXPECT_EQ(grafter_of(dumper), nullptr);
 }
 
 }  // namespace
