@@ -26,6 +26,14 @@ class ProcessGroup;
 
 namespace dbg {
 
+class GroupCoordinator;
+
+namespace distributed {
+struct GroupHalf;
+/// For dbg's own sources: what objects and barriers go over. Throws: LogicError when the group was closed.
+GroupHalf& cpu_half_of(const GroupCoordinator& group);
+}  // namespace distributed
+
 /// How a group is made. Members pass the same.
 struct GroupOptions {
   /// What the group means: letters, digits and `_ - . :`. Empty: `anonymous`. Both halves carry it: `tp:device`,
@@ -223,9 +231,9 @@ class DBG_API GroupCoordinator {
   bool is_closed() const noexcept;
 
   struct Impl;  ///< for dbg's own sources
-  Impl& impl() noexcept { return *impl_; }
 
  private:
+  friend distributed::GroupHalf& distributed::cpu_half_of(const GroupCoordinator& group);
   explicit GroupCoordinator(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -54,6 +54,10 @@ GroupHalf& open_half(const GroupCoordinator::Impl& impl, const std::shared_ptr<O
   return half->state;
 }
 
+GroupHalf& cpu_half_of(const GroupCoordinator& group) {
+  return open_half(*group.impl_, group.impl_->cpu);
+}
+
 GroupHalf& half_for(const GroupCoordinator::Impl& impl, const at::Tensor& tensor) {
   const bool goes_by_cpu = tensor.defined() && tensor.is_cpu() && is_nccl(impl.device->kind);
   return open_half(impl, goes_by_cpu ? impl.cpu : impl.device);

@@ -139,6 +139,8 @@ at::Tensor recv_bytes(CollectiveCall& call, int src_in_group, std::int64_t max_b
   return bytes;
 }
 
+namespace {
+
 std::vector<std::int64_t> gather_lengths(CollectiveCall& call, std::int64_t own) {
   GroupHalf& half = call.half();
   const at::Tensor lengths = at::empty({half.size()}, at::kLong);
@@ -154,19 +156,18 @@ std::vector<std::int64_t> gather_lengths(CollectiveCall& call, std::int64_t own)
   return {data, data + half.size()};
 }
 
-// The longest. Every member comes to the same answer, so that all leave together.
-std::int64_t require_lengths(CollectiveCall& call, const std::vector<std::int64_t>& lengths, std::int64_t max_bytes,
-                             std::int64_t max_all_bytes) {
+// The longest.
+std::int64_t require_lengths(CollectiveCall& call, const std::vector<std::int64_t>& lengths, const ByteLimits& limits) {
   std::int64_t longest = 0;
   for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
-    require_length(call, lengths[rank], static_cast<int>(rank), max_bytes);
+    require_length(call, lengths[rank], static_cast<int>(rank), limits.one_member);
     longest = std::max(longest, lengths[rank]);
   }
   const auto members = static_cast<std::int64_t>(lengths.size());
-  if (longest > max_all_bytes / members) {
+  if (longest > limits.all_members / members) {
     call.break_group(CommErrorKind::handshake_mismatch,
                      formatted("{} objects padded to {} bytes are above the limit of {} bytes together", members,
-                               longest, max_all_bytes),
+                               longest, limits.all_members),
                      "raise max_bytes on all ranks if objects are so large");
   }
   return longest;
@@ -175,11 +176,13 @@ std::int64_t require_lengths(CollectiveCall& call, const std::vector<std::int64_
 at::Tensor padded(const at::Tensor& bytes, std::int64_t length) {
   if (bytes.numel() == length) return bytes;
   at::Tensor all = at::zeros({length}, at::kByte);
-  if (bytes.numel() > 0)
+  if (bytes.numel() > 0) {
     std::memcpy(all.mutable_data_ptr(), bytes.const_data_ptr(), static_cast<std::size_t>(bytes.numel()));
+  }
   return all;
 }
 
+// The members' bytes without the padding.
 std::vector<at::Tensor> rows_of(const at::Tensor& block, const std::vector<std::int64_t>& lengths) {
   std::vector<at::Tensor> rows;
   for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
@@ -188,20 +191,43 @@ std::vector<at::Tensor> rows_of(const at::Tensor& block, const std::vector<std::
   return rows;
 }
 
-std::vector<at::Tensor> all_gather_bytes(CollectiveCall& call, const at::Tensor& bytes, std::int64_t max_bytes,
-                                         std::int64_t max_all_bytes) {
+}  // namespace
+
+std::vector<at::Tensor> all_gather_bytes(CollectiveCall& call, const at::Tensor& bytes, const ByteLimits& limits) {
   GroupHalf& half = call.half();
   const std::vector<std::int64_t> lengths = gather_lengths(call, bytes.numel());
-  const std::int64_t longest = require_lengths(call, lengths, max_bytes, max_all_bytes);
-  const at::Tensor block = empty_bytes(half.size() * longest).view({half.size(), longest});
+  const std::int64_t longest = require_lengths(call, lengths, limits);
+  const at::Tensor block = at::empty({half.size(), longest}, at::kByte);
   std::vector<std::vector<at::Tensor>> outputs{block.unbind(0)};
   std::vector<at::Tensor> inputs{padded(bytes, longest)};
-  call.run({longest, longest * half.size(), at::kByte}, [&](milliseconds left) {
-    c10d::AllgatherOptions to_backend;
-    to_backend.timeout = left;
-    return half.backend->allgather(outputs, inputs, to_backend);
+  call.run({longest, block.numel(), at::kByte}, [&](milliseconds left) {
+    c10d::AllgatherOptions options;
+    options.timeout = left;
+    return half.backend->allgather(outputs, inputs, options);
   });
   return rows_of(block, lengths);
+}
+
+std::vector<at::Tensor> gather_bytes(CollectiveCall& call, const at::Tensor& bytes, int dst_in_group,
+                                     const ByteLimits& limits) {
+  GroupHalf& half = call.half();
+  const std::vector<std::int64_t> lengths = gather_lengths(call, bytes.numel());
+  const std::int64_t longest = require_lengths(call, lengths, limits);
+  const bool is_destination = half.rank_in_group == dst_in_group;
+  at::Tensor block;
+  std::vector<std::vector<at::Tensor>> outputs;
+  if (is_destination) {
+    block = at::empty({half.size(), longest}, at::kByte);
+    outputs.push_back(block.unbind(0));
+  }
+  std::vector<at::Tensor> inputs{padded(bytes, longest)};
+  call.run({longest, is_destination ? block.numel() : 0, at::kByte}, [&](milliseconds left) {
+    c10d::GatherOptions options;
+    options.rootRank = dst_in_group;
+    options.timeout = left;
+    return half.backend->gather(outputs, inputs, options);
+  });
+  return is_destination ? rows_of(block, lengths) : std::vector<at::Tensor>();
 }
 
 }  // namespace dbg::distributed

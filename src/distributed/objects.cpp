@@ -15,8 +15,6 @@
 namespace dbg::distributed {
 namespace {
 
-using std::chrono::milliseconds;
-
 std::vector<c10::IValue> decode_all(CollectiveCall& call, const std::vector<at::Tensor>& all, std::int64_t max_bytes) {
   std::vector<c10::IValue> objects;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -25,10 +23,9 @@ std::vector<c10::IValue> decode_all(CollectiveCall& call, const std::vector<at::
   return objects;
 }
 
-// Of all members' padded bytes together.
-std::int64_t of_all_members(std::int64_t max_bytes) {
+ByteLimits limits_of(const ObjectOptions& options) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  return max_bytes <= kMost / 4 ? 4 * max_bytes : kMost;
+  return {options.max_bytes, options.max_bytes <= kMost / 4 ? 4 * options.max_bytes : kMost};
 }
 
 void require_limit(const GroupHalf& half, std::int64_t max_bytes) {
@@ -54,8 +51,7 @@ std::vector<c10::IValue> all_gather_object(GroupHalf& half, const c10::IValue& o
   CollectiveCall call(half, "all_gather_object", options);
   require_limit(half, options.max_bytes);
   const EncodedObject encoded = encode_object(object);
-  const std::vector<at::Tensor> all =
-      all_gather_bytes(call, encoded.bytes, options.max_bytes, of_all_members(options.max_bytes));
+  const std::vector<at::Tensor> all = all_gather_bytes(call, encoded.bytes, limits_of(options));
   encoded.rethrow_if_failed();
   return decode_all(call, all, options.max_bytes);
 }
@@ -66,23 +62,9 @@ std::vector<c10::IValue> gather_object(GroupHalf& half, const c10::IValue& objec
   require_member(half, "gather_object", "dst_in_group", dst_in_group);
   require_limit(half, options.max_bytes);
   const EncodedObject encoded = encode_object(object);
-  const std::vector<std::int64_t> lengths = gather_lengths(call, encoded.bytes.numel());
-  const std::int64_t longest = require_lengths(call, lengths, options.max_bytes, of_all_members(options.max_bytes));
-  at::Tensor block;
-  std::vector<std::vector<at::Tensor>> outputs;
-  if (half.rank_in_group == dst_in_group) {
-    block = at::empty({half.size(), longest}, at::kByte);
-    outputs.push_back(block.unbind(0));
-  }
-  std::vector<at::Tensor> inputs{padded(encoded.bytes, longest)};
-  call.run({longest, block.defined() ? block.numel() : 0, at::kByte}, [&](milliseconds left) {
-    c10d::GatherOptions to_backend;
-    to_backend.rootRank = dst_in_group;
-    to_backend.timeout = left;
-    return half.backend->gather(outputs, inputs, to_backend);
-  });
+  const std::vector<at::Tensor> all = gather_bytes(call, encoded.bytes, dst_in_group, limits_of(options));
   encoded.rethrow_if_failed();
-  return block.defined() ? decode_all(call, rows_of(block, lengths), options.max_bytes) : std::vector<c10::IValue>();
+  return decode_all(call, all, options.max_bytes);
 }
 
 void send_object(GroupHalf& half, const c10::IValue& object, int dst_in_group, const ObjectOptions& options) {

@@ -3,9 +3,11 @@
 // Payloads as pickles, gathered by all.
 #include "graft/python_wire.h"
 
+#include <limits>
 #include <utility>
 
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "codec/pickle_writer.h"
 #include "distributed/collective_call.h"
 #include "distributed/object_bytes.h"
@@ -38,12 +40,13 @@ std::string payload_of_receiver() {
 
 }  // namespace
 
-std::string encode_payload(const Contribution& contribution, std::string* why) {
+std::string encode_payload(const Contribution& contribution, std::int64_t max_bytes, std::string* why) {
   if (contribution.state != ContributionState::value) return payload_of_nothing();
   std::string payload;
   const auto cause = base::run_fenced([&] { payload = payload_of_value(contribution); });
-  if (!cause) return payload;
-  *why = *cause;
+  if (!cause && payload.size() <= static_cast<std::uint64_t>(max_bytes)) return payload;
+  *why =
+      cause ? *cause : formatted("a payload of {} bytes, of at most {} (grafter_max_mib)", payload.size(), max_bytes);
   return payload_of_nothing();
 }
 
@@ -52,13 +55,12 @@ Exchanged exchange_with_python(const Wire& wire, const ExchangeRequest& request)
   distributed::CollectiveCall call(half, "graft", {wire.timeout, wire.abort});
   const bool is_sender = wire.sides.sends(half.rank_in_group, request.direction);
   std::string why;
-  distributed::EncodedObject encoded =
-      distributed::encode_with([&] { return is_sender ? encode_payload(request.own, &why) : payload_of_receiver(); });
+  const distributed::EncodedObject encoded = distributed::encode_with(
+      [&] { return is_sender ? encode_payload(request.own, wire.max_bytes, &why) : payload_of_receiver(); });
   encoded.rethrow_if_failed();
   // Each payload may be as long as the limit; what all of them take when padded is then bounded by their number.
-  const std::int64_t all_bytes = wire.max_bytes * wire.sides.size();
   const std::vector<at::Tensor> payloads =
-      distributed::all_gather_bytes(call, encoded.bytes, wire.max_bytes, all_bytes);
+      distributed::all_gather_bytes(call, encoded.bytes, {wire.max_bytes, std::numeric_limits<std::int64_t>::max()});
   Exchanged made;
   if (is_sender) {
     made.not_sent = request.own.state == ContributionState::value ? why : request.own.reason;

@@ -13,6 +13,7 @@
 // Nothing on this wire names the tensor: calls are paired by their order.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "graft/exchange.h"
@@ -20,8 +21,8 @@
 namespace dbg::graft {
 
 /// The payload of a sender; `why` is set, and the payload that of a sender without a tensor, when its values can't be
-/// had or written.
-std::string encode_payload(const Contribution& contribution, std::string* why);
+/// had or written, or take more than `max_bytes`.
+std::string encode_payload(const Contribution& contribution, std::int64_t max_bytes, std::string* why);
 
 /// Takes part in one call.
 /// Throws: CommError, after which the group is broken: a peer that is silent or gone, a length that is not believed.

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "dbg/error.h"
 #include "dbg/tensor_info.h"
-#include "distributed/group_impl.h"
 #include "graft/framed_wire.h"
 #include "graft/python_wire.h"
 #include "graft/receive.h"
@@ -119,7 +118,7 @@ CallResult Session::run_in_turn(const SessionCall& call) {
   if (state().phase == GraftPhase::off) return off_result();
   if (!meeting_) {
     meeting_ = meet(*config_, *self_);
-    const std::string label = meeting_->group->impl().cpu->state.label;
+    const std::string label = distributed::cpu_half_of(*meeting_->group).label;
     const std::lock_guard lock(mutex_);
     state_.phase = GraftPhase::grafting;
     state_.peers = meeting_->is_all_dbg ? "dbg" : "python";
@@ -161,8 +160,21 @@ Exchanged Session::exchange(const SessionCall& call, bool is_sender) {
     request.own.reason = why_not_writable(call.interception.value);
     if (request.own.reason.empty()) request.own.state = ContributionState::value;
   }
-  const Wire wire{meeting_->group->impl().cpu->state, sides_, config_->max_bytes, config_->timeout, &abort_};
+  if (!meeting_->is_all_dbg) warn_of_shift(call);
+  distributed::GroupHalf& half = distributed::cpu_half_of(*meeting_->group);
+  const Wire wire{half, sides_, config_->max_bytes, config_->timeout, &abort_};
   return meeting_->is_all_dbg ? exchange_framed(wire, request) : exchange_with_python(wire, request);
+}
+
+void Session::warn_of_shift(const SessionCall& call) {
+  const c10::IValue& value = call.interception.value;
+  if (value.isTensor() && value.toTensor().defined()) return;
+  if (std::exchange(has_warned_of_shift_, true)) return;
+  base::log(
+      LogLevel::warning, kPart,
+      "'{}' is no tensor here; a Python rank takes no part in a call at which it has none either. If so, this call "
+      "meets its next one, and so does each that follows: narrow the filters on both sides",
+      call.name);
 }
 
 CallResult Session::conclude_sender(const SessionCall& call, const Exchanged& exchanged) {

@@ -65,6 +65,8 @@ class Session {
   Exchanged exchange(const SessionCall& call, bool is_sender);
   CallResult conclude_sender(const SessionCall& call, const Exchanged& exchanged);
   CallResult conclude_receiver(const SessionCall& call, Exchanged exchanged);
+  /// The Python wire pairs calls by their order alone.
+  void warn_of_shift(const SessionCall& call);
   void turn_off(const std::string& cause);
   std::uint64_t next_occurrence(const SessionCall& call);
 
@@ -78,6 +80,7 @@ class Session {
   std::uint64_t sequence_ = 0;
   std::int64_t step_ = 0;
   std::map<std::string, std::uint64_t> occurrences_;  // of step_
+  bool has_warned_of_shift_ = false;
 
   mutable std::mutex mutex_;
   std::condition_variable turn_ended_;

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <regex>
+#include <future>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -15,7 +15,7 @@
 #include "base/formatted.h"
 #include "dbg/group_coordinator.h"
 #include "dbg/world.h"
-#include "distributed/group_impl.h"
+#include "distributed/group_half.h"
 #include "graft/sides.h"
 #include "support/log_capture.h"
 
@@ -167,18 +167,25 @@ TEST_F(GraftProtocolTest, APeerThatNeverComesTurnsGraftingOffWithinTheTimeout) {
 }
 
 TEST_F(GraftProtocolTest, Fact21APeerThatUsesNcclIsNamed) {
-  GraftConfig config = graft_config(1, 1);
-  config.timeout = milliseconds(2500);
-  // What a Python peer leaves under the other device's prefix.
-  std::thread peer([&] {
-    const World world = World::over_tcp({config.master_address, static_cast<std::uint16_t>(config.master_port), false},
-                                        1, 2, {milliseconds(2000)});
-    world.store()->set("graft/graft//cuda//0", std::vector<std::uint8_t>{1});
-  });
-  const GraftState state = state_after_waiting_alone(config, GraftRole::baseline);
-  peer.join();
-  EXPECT_THAT(state.cause, HasSubstr("the peer uses nccl: set DUMPER_GRAFTER_BACKEND=gloo there"));
-  EXPECT_EQ(log_.count("the peer uses nccl, and this side gloo"), 1u);
+  for (const GraftRole role : {GraftRole::baseline, GraftRole::target}) {
+    GraftConfig config = graft_config(1, 1);
+    config.timeout = milliseconds(2500);
+    std::promise<void> is_over;
+    // What a Python peer leaves under the other device's prefix. As baseline it serves the store.
+    std::thread peer([&, over = is_over.get_future()] {
+      const bool serves = role == GraftRole::target;
+      const TcpStoreAddress address{config.master_address, static_cast<std::uint16_t>(config.master_port), serves};
+      const World world = World::over_tcp(address, serves ? 0 : 1, 2, {milliseconds(2000)});
+      world.store()->set("graft/graft//cuda//0", std::vector<std::uint8_t>{1});
+      over.wait();
+    });
+    const GraftState state = state_after_waiting_alone(config, role);
+    is_over.set_value();
+    peer.join();
+    EXPECT_THAT(state.cause, HasSubstr("the peer uses nccl: set DUMPER_GRAFTER_BACKEND=gloo there")) << to_text(role);
+  }
+  // Each once, and while there is still time to do something about it.
+  EXPECT_EQ(log_.count("the peer uses nccl, and this side gloo"), 2u);
 }
 
 TEST_F(GraftProtocolTest, SidesThatWereToldDifferentSizesSaySo) {
@@ -214,7 +221,7 @@ void run_raw_sender(const GraftConfig& config, const std::function<void(c10d::Ba
   options.group_name = "raw";
   options.timeout = milliseconds(20000);
   const auto group = GroupCoordinator::join_python(world, {PythonGroup::Kind::custom, config.group_name, {}}, options);
-  body(*group->impl().cpu->state.backend);
+  body(*distributed::cpu_half_of(*group).backend);
 }
 
 void raw_gather(c10d::Backend& backend, const at::Tensor& own, std::int64_t longest) {

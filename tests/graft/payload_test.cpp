@@ -111,18 +111,27 @@ TEST(PayloadTest, OursReadsBack) {
   extras.insert("dims", std::string("b s"));
   given.extras = extras;
   std::string why;
-  const Contribution made = decoded(encode_payload(given, &why));
+  const Contribution made = decoded(encode_payload(given, kLimit, &why));
   EXPECT_EQ(why, "");
   ASSERT_EQ(made.state, ContributionState::value) << made.reason;
   EXPECT_TRUE(test::same_bits(made.tensor, given.tensor));
   EXPECT_EQ(made.place.dims, "b s");
 }
 
+TEST(PayloadTest, ASenderKeepsWhatIsAboveItsOwnLimit) {
+  Contribution given;
+  given.state = ContributionState::value;
+  given.tensor = at::zeros({1024});
+  std::string why;
+  EXPECT_EQ(encode_payload(given, 1024, &why), encode_payload(Contribution(), 1024, &why));
+  EXPECT_THAT(why, HasSubstr("of at most 1024 (grafter_max_mib)"));
+}
+
 TEST(PayloadTest, NothingIsAPairThatATwinCanTakeApart) {
   std::string why;
   // protocol 4, (None, None)
-  EXPECT_EQ(encode_payload(Contribution(), &why), std::string("\x80\x04NN\x86.", 6));
-  const Contribution made = decoded(encode_payload(Contribution(), &why));
+  EXPECT_EQ(encode_payload(Contribution(), kLimit, &why), std::string("\x80\x04NN\x86.", 6));
+  const Contribution made = decoded(encode_payload(Contribution(), kLimit, &why));
   EXPECT_EQ(made.state, ContributionState::nothing);
   EXPECT_FALSE(made.reason.empty());
 }
