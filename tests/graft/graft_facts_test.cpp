@@ -8,6 +8,8 @@
 #include <atomic>
 #include <stdexcept>
 #include <string>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
 #include "base/formatted.h"
@@ -245,6 +247,8 @@ TEST_P(GraftFactsTest, Fact9TheGroupIsLabelled) {
   run_sides(config(1, 1), [](SideRank& side) {
     side.dumper.dump("x", filled(1));
     EXPECT_EQ(side.grafter.state().label, "graft:cpu");
+    // What tools see: read back from the group that torch's registry knows.
+    EXPECT_EQ(c10d::resolve_process_group("graft")->getGroupDesc(), "graft:cpu");
   });
 }
 
