@@ -9,13 +9,16 @@ usage: graft_interop_test.py [twins] [test ...]    `twins`: Python on both sides
 """
 
 import json
+import os
 import pathlib
 import sys
 import tempfile
+import time
 import traceback
+from random import Random
 
-from graft_peer import BASELINE_SALT, EXTRAS, TARGET_SALT, make_form
-from graft_ranks import SGLANG, Side, check, records, run, same, start, wait
+from graft_peer import BASELINE_SALT, EXTRAS, NOTHINGS, TARGET_SALT, make_form
+from graft_ranks import SGLANG, Side, check, records, run, same, start, wait, wait_for_text
 
 DTYPES = """float32 float64 bfloat16 float16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu
     int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex32 complex64 complex128""".split()
@@ -140,6 +143,48 @@ def test_a_shape_that_does_not_fit_leaves_the_target_and_the_next_graft(folder):
             expect_state(ranks[role], language, sent=2, grafted=1, failed=1, phase="grafting")
 
 
+def test_unlike_counts_without_a_transform_are_an_error_on_receivers_only(folder):
+    for baseline, target in MIXED:
+        inner = folder / f"{baseline}_{target}"
+        ranks = run(inner, Side(baseline, 2, ["counts"]), Side(target, 1, ["counts"]))
+        said = {"cpp": "there are {} senders and {} receivers; register a transform",
+                "python": "requires #senders == #recvs but got #senders={} vs #recvs={}"}
+        for role, language, senders, receivers in (("baseline", baseline, 1, 2), ("target", target, 2, 1)):
+            name = "t2b_counts" if role == "baseline" else "b2t_counts"
+            held = records(inner, role)
+            for rank in ranks[role]:
+                check(said[language].format(senders, receivers) in rank.text(), rank.text())
+            for rank in range(receivers):
+                check((held[name, rank][0] == SALTS[role] + rank).all(), role, rank, held[name, rank])
+            expect_state(ranks[role], language, sent=1, grafted=0, failed=1, phase="grafting")
+
+
+def test_a_side_without_a_tensor_takes_part_and_the_twin_survives_it(folder):
+    """As sender dbg gives (None, None), which the twin's transform fails on inside its guard."""
+    for baseline, target in MIXED:
+        inner = folder / f"{baseline}_{target}"
+        ranks = run(inner, Side(baseline, 1, ["nothing"]), Side(target, 1, ["nothing"]))
+        for role, language in (("baseline", baseline), ("target", target)):
+            held = records(inner, role)
+            own = "t2b" if role == "baseline" else "b2t"
+            for number in range(NOTHINGS):
+                check((held[f"{own}_alike{number}", 0][0] == SALTS[other(role)] + number).all(), role, number, held)
+            rank = ranks[role][0]
+            if language == "python":
+                holds = [line["holds"] for line in rank.said() if "holds" in line]
+                check(holds == [[float(SALTS[role])] * 5] * (2 * NOTHINGS), holds, rank.text())
+            else:
+                expect_state([rank], "cpp", sent=NOTHINGS, grafted=NOTHINGS, empty=2 * NOTHINGS, phase="grafting")
+                check("a Python rank takes no part" in rank.text(), rank.text())
+
+
+def test_a_python_value_that_is_no_tensor_shifts_the_calls_by_one(folder):
+    """What docs/grafting.md warns of: the twin leaves the call out, and nothing on its wire says which call one is."""
+    ranks = run(folder / "run", Side("python", 1, ["text"]), Side("cpp", 1, ["text"]))
+    holds = [line["holds"] for line in ranks["target"][0].said() if "holds" in line]
+    check(holds == [[float(BASELINE_SALT + 1)] * 5, [float(BASELINE_SALT + 2)] * 5], holds, ranks["target"][0].text())
+
+
 # ---- peers that mean harm, or end
 
 
@@ -228,6 +273,26 @@ def test_a_python_peer_that_is_killed_leaves_the_run_alive(folder):
             wait(ranks[role], {ranks[role][0].name: -9})
             expect_state(ranks[other(role)], "cpp", phase="off")
             check(len(records(inner, other(role))["b2t_step", 0]) == 6, ranks[other(role)][0].text())
+
+
+def test_a_cpp_peer_that_is_killed_does_not_leave_python_waiting(folder):
+    """At seeded offsets, before, within and between grafts. The twin's dump() raises, which is the twin's own way."""
+    random = Random(1)
+    for kill in range(int(os.environ.get("DBG_TEST_GRAFT_KILLS", "8"))):
+        role = ("baseline", "target")[kill % 2]  # the victim's
+        offset = random.uniform(0, 0.4)
+        victim = Side("cpp", 1, ["steps", 100000])
+        survivor = Side("python", 1, ["until_the_peer_is_gone"])
+        inner = folder / str(kill)
+        inner.mkdir()
+        ranks = start(inner, *((victim, survivor) if role == "baseline" else (survivor, victim)))
+        rank, python = ranks[role][0], ranks[other(role)][0]
+        wait_for_text(rank, '{"step":0}')
+        time.sleep(offset)
+        rank.kill()
+        wait([python])
+        last = python.said()[-1]
+        check(last.get("raised") and last["seconds"] < 10, f"kill {kill}, {role}, {offset:.3f} s:", python.text())
 
 
 # ---- main

@@ -185,6 +185,30 @@ void run_unlike(Rank& rank, const Words&) {
   rank.dumper.step();
 }
 
+// Values in place of a tensor, and a graft that works after each.
+void run_nothing(Rank& rank, const Words&) {
+  const std::vector<c10::IValue> nothings{at::Tensor(), at::eye(5).to_sparse(), "text"};
+  for (std::size_t i = 0; i < nothings.size(); ++i) {
+    const std::string number = std::to_string(i);
+    for (const std::string& direction : kDirections) {
+      rank.dumper.dump(direction + "_nothing" + number, nothings[i]);
+      rank.dumper.dump(direction + "_alike" + number, at::full({5}, double(rank.salt()) + double(i), at::kFloat));
+    }
+  }
+  rank.dumper.step();
+}
+
+// The other half of the twin's: one tensor more than it has.
+void run_text(Rank& rank, const Words&) {
+  rank.dumper.dump("b2t_text", at::full({5}, double(rank.salt()), at::kFloat));
+  for (int number = 0; number < 2; ++number) {
+    const at::Tensor value = at::full({5}, double(rank.salt()), at::kFloat);
+    rank.dumper.dump("b2t_next", value);
+    say({{"holds", std::vector<float>(value.data_ptr<float>(), value.data_ptr<float>() + 5)}});
+  }
+  rank.dumper.step();
+}
+
 // So many grafts of 4 MiB; ends itself by SIGKILL within graft `die_at`, `die_after` milliseconds in.
 void run_steps(Rank& rank, const Words& words) {
   const int count = std::stoi(words.at(0));
@@ -232,11 +256,9 @@ void say_state(const dbg::Grafter& grafter) {
 }
 
 void run(Rank& rank, const Words& words) {
-  static const std::map<std::string, void (*)(Rank&, const Words&)> known{{"forms", run_forms},
-                                                                          {"counts", run_counts},
-                                                                          {"unlike", run_unlike},
-                                                                          {"steps", run_steps},
-                                                                          {"receive", run_receive}};
+  static const std::map<std::string, void (*)(Rank&, const Words&)> known{
+      {"forms", run_forms}, {"counts", run_counts}, {"unlike", run_unlike},  {"nothing", run_nothing},
+      {"text", run_text},   {"steps", run_steps},   {"receive", run_receive}};
   known.at(words.at(0))(rank, Words(words.begin() + 1, words.end()));
   say_state(rank.grafter);
 }

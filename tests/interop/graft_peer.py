@@ -14,12 +14,13 @@ import pathlib
 import pickle
 import signal
 import threading
-import types
+import time
 
 import torch
 import torch.distributed as dist
 
 BASELINE_SALT, TARGET_SALT = 1, 50
+NOTHINGS = 3  # kinds of values in place of a tensor
 
 
 def say(**what):
@@ -141,6 +142,42 @@ def run_unlike():
         dumper.dump(f"{direction}_unlike", torch.full((size,), float(salt())))
         dumper.dump(f"{direction}_alike", torch.full((5,), float(salt())))
     dumper.step()
+
+
+def run_nothing():
+    """Names under which the other side has no tensor, and a graft that works after each."""
+    dumper = make_dumper()
+    for number in range(NOTHINGS):
+        for direction in ("b2t", "t2b"):
+            value = torch.full((5,), float(salt()))
+            dumper.dump(f"{direction}_nothing{number}", value)
+            say(holds=value.tolist())
+            dumper.dump(f"{direction}_alike{number}", torch.full((5,), float(salt() + number)))
+    dumper.step()
+
+
+def run_text():
+    """A value that is no tensor takes the twin out of the call: the other side's call meets this side's next one."""
+    dumper = make_dumper()
+    dumper.dump("b2t_text", "text")
+    for number in range(3):
+        dumper.dump("b2t_next", torch.full((5,), float(salt() + number)))
+    dumper.step()
+
+
+def run_until_the_peer_is_gone():
+    """Grafts of 4 MiB until one fails; the twin does not guard the gather, so that the failure comes out of dump()."""
+    dumper = make_dumper()
+    say(begins=True)
+    for step in range(100000):
+        began = time.monotonic()
+        try:
+            dumper.dump("b2t_step", torch.full((1 << 20,), float(salt() + step)))
+            dumper.dump("t2b_step", torch.full((1 << 20,), float(salt() + step)))
+        except RuntimeError as error:
+            say(raised=str(error), seconds=time.monotonic() - began, step=step)
+            return
+        dumper.step()
 
 
 def run_steps(count, die_at="-1", die_after="0"):

@@ -133,6 +133,14 @@ def wait(ranks, expected=None):
             rank.kill()
 
 
+def wait_for_text(rank, text):
+    """Until the rank has printed it; this is how a test knows where a rank is."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while text not in rank.text():
+        check(rank.code() is None and time.monotonic() < deadline, f"{rank.name} never said {text}:\n{rank.text()}")
+        time.sleep(0.002)
+
+
 def run(folder, baseline, target):
     """Both sides from start to end; returns their ranks by role."""
     folder.mkdir()
