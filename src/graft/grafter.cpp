@@ -147,8 +147,9 @@ CallResult Grafter::Impl::take_from_folder(graft::Session& session, const Interc
     result = {CallOutcome::missing, answer.missing};
   } else {
     graft::ReceiveRequest request{*config, interception.tags, interception.value};
-    request.receiver_rank = participant->rank();
-    request.receiver_count = participant->world_size();
+    // One's own record is for oneself alone, whatever others there are.
+    request.receiver_rank = is_identity ? 0 : participant->rank();
+    request.receiver_count = is_identity ? 1 : participant->world_size();
     request.place = place_of(interception);
     request.senders = std::move(answer.senders);
     const graft::ReceiveResult received = graft::receive(std::move(request));
