@@ -148,12 +148,10 @@ std::uint64_t Session::next_occurrence(const SessionCall& call) {
 }
 
 Exchanged Session::exchange(const SessionCall& call, bool is_sender) {
-  ExchangeRequest request;
-  request.direction = call.direction;
+  ExchangeRequest request{call.direction, {}, call.interception.tags};
   request.name = call.name;
   request.step = call.interception.step;
   request.occurrence = next_occurrence(call);
-  request.sequence = sequence_++;
   if (is_sender) {
     request.own = contribution_of(call.interception.value, call.interception.extras, call.place);
   } else {
@@ -192,6 +190,10 @@ CallResult Session::conclude_sender(const SessionCall& call, const Exchanged& ex
 }
 
 CallResult Session::conclude_receiver(const SessionCall& call, Exchanged exchanged) {
+  for (const Contribution& sender : exchanged.senders) {
+    if (sender.lost.empty()) continue;
+    base::log(LogLevel::warning, kPart, "the extras of a sender are taken without {}", sender.lost);
+  }
   ReceiveRequest request{*config_, call.interception.tags, call.interception.value};
   request.direction = call.direction;
   request.receiver_count = sides_.count(false, call.direction);

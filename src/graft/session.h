@@ -77,7 +77,6 @@ class Session {
 
   // Of whoever has the turn.
   std::optional<Meeting> meeting_;
-  std::uint64_t sequence_ = 0;
   std::int64_t step_ = 0;
   std::map<std::string, std::uint64_t> occurrences_;  // of step_
   bool has_warned_of_shift_ = false;
