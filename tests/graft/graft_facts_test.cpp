@@ -14,6 +14,7 @@
 
 #include "base/formatted.h"
 #include "dbg/error.h"
+#include "dump/stream_capture.h"
 #include "graft/sides.h"
 #include "support/log_capture.h"
 
@@ -229,6 +230,31 @@ TEST_P(GraftFactsTest, Fact7AValueThatIsNoTensorOnOneSideKeepsNobodyWaiting) {
     side.dumper.dump("x", last);
     EXPECT_TRUE(at::equal(last, filled(2)));
   });
+}
+
+// Which thread captures is the test's say.
+thread_local bool is_capturing = false;
+
+TEST_P(GraftFactsTest, Fact7ADumpDuringACaptureTakesPartWithNothing) {
+  set_stream_capture_probe([]() noexcept { return is_capturing; });
+  run_sides(config(1, 1), [](SideRank& side) {
+    for (const bool sender_captures : {true, false}) {
+      is_capturing = side.is_baseline == sender_captures;
+      const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
+      side.dumper.dump("x", tensor);
+      const Tags tags{{"name", "x"}};
+      const c10::IValue value(tensor);
+      side.grafter.intercept({tags, value, nullptr, 0});  // with the value, past the Dumper
+      is_capturing = false;
+      EXPECT_TRUE(at::equal(tensor, filled(side.is_baseline ? 1 : -1)));
+    }
+    EXPECT_EQ(side.counters().empty, side.is_baseline ? 2u : 4u);
+    const at::Tensor next = filled(side.is_baseline ? 2 : -1);
+    side.dumper.dump("x", next);
+    EXPECT_TRUE(at::equal(next, filled(2)));
+  });
+  set_stream_capture_probe(nullptr);
+  EXPECT_GE(log_.count("CUDA stream is being captured into a graph"), 2u);
 }
 
 TEST_P(GraftFactsTest, Fact7AnExpandedTargetIsRefusedByName) {

@@ -154,6 +154,7 @@ TEST_F(OfflineGraftTest, ARankTakesItsOwnRecordAndNeverAnothers) {
     EXPECT_TRUE(at::equal(tensor, filled(rank > 0 ? rank : -1))) << rank;
     const GraftState state = grafter.state();
     EXPECT_EQ(rank > 0 ? state.counters.grafted : state.counters.missing, 1u) << rank;
+    EXPECT_EQ(state.phase, GraftPhase::grafting);
   }
   EXPECT_EQ(log_.count("of rank 0; ranks 1, 2 have one"), 1u);
 }
