@@ -169,7 +169,9 @@ TEST(FrameTest, AnyBytesAreReadOrRefused) {
       bytes[random() % (i % 2 == 0 ? 100 : kHeaderBytes)] = static_cast<std::byte>(random());
     }
     const std::string complaint = complaint_about(bytes);
-    if (complaint != "(none)") EXPECT_THAT(complaint, HasSubstr("no rank of dbg wrote"));
+    if (complaint != "(none)") {
+      EXPECT_THAT(complaint, HasSubstr("no rank of dbg wrote"));
+    }
   }
 }
 

@@ -113,10 +113,16 @@ TEST_P(GraftFactsTest, Fact4UnequalCountsWithoutATransformAreAnErrorAndTheNextGr
       for (int i = 0; i < 2; ++i) {
         const at::Tensor tensor = filled(side.is_baseline ? 1.0 + side.rank : -1);
         side.dumper.dump("x", tensor);
-        if (!side.is_baseline) EXPECT_TRUE(at::equal(tensor, filled(expected))) << tensor;
+        if (!side.is_baseline) {
+          EXPECT_TRUE(at::equal(tensor, filled(expected))) << tensor;
+        }
       }
-      if (side.is_baseline) EXPECT_EQ(side.counters().sent, 2u);
-      if (!side.is_baseline && expected < 0) EXPECT_EQ(side.counters().failed, 2u);
+      if (side.is_baseline) {
+        EXPECT_EQ(side.counters().sent, 2u);
+      }
+      if (!side.is_baseline && expected < 0) {
+        EXPECT_EQ(side.counters().failed, 2u);
+      }
       EXPECT_EQ(side.grafter.state().phase, GraftPhase::grafting);
     };
   };
@@ -129,7 +135,9 @@ TEST_P(GraftFactsTest, Fact4UnequalShapesWithoutATransformAreAnErrorAndTheNextGr
   run_sides(config(1, 1), [](SideRank& side) {
     const at::Tensor wrong = side.is_baseline ? at::ones({3, 2}) : at::zeros({2, 3});
     side.dumper.dump("x_wrong", wrong);
-    if (!side.is_baseline) EXPECT_TRUE(at::equal(wrong, at::zeros({2, 3})));
+    if (!side.is_baseline) {
+      EXPECT_TRUE(at::equal(wrong, at::zeros({2, 3})));
+    }
     const at::Tensor right = filled(side.is_baseline ? 4 : -1);
     side.dumper.dump("x_right", right);
     EXPECT_TRUE(at::equal(right, filled(4)));
@@ -152,7 +160,9 @@ TEST_P(GraftFactsTest, Fact5AFailingTransformLeavesTheTargetAndTheNextGraftWorks
       const at::Tensor before = at::tensor({1.0f, std::nanf("7"), -0.0f});
       const at::Tensor tensor = side.is_baseline ? at::ones({3}) : before.clone();
       side.dumper.dump("x", tensor, {{"how", how}});
-      if (!side.is_baseline) EXPECT_TRUE(same_bits(tensor, before)) << how;
+      if (!side.is_baseline) {
+        EXPECT_TRUE(same_bits(tensor, before)) << how;
+      }
     }
     const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
     side.dumper.dump("x", tensor, {{"how", "well"}});
@@ -170,7 +180,7 @@ TEST_P(GraftFactsTest, Fact5AFailingTransformLeavesTheTargetAndTheNextGraftWorks
 
 TEST_P(GraftFactsTest, Fact6ExtrasArriveInOrderAndAreNoneWhereOmitted) {
   std::atomic<int> checked{0};
-  const ScopedTransform extras("extras", [&](const GraftInput& input) {
+  const ScopedTransform checking("extras", [&](const GraftInput& input) {
     EXPECT_EQ(input.received_extras.at(0).toGenericDict().at("rank").toInt(), 0);
     EXPECT_TRUE(input.received_extras.at(1).isNone());
     EXPECT_EQ(input.received_extras.at(2).toGenericDict().at("rank").toInt(), 2);
@@ -187,7 +197,9 @@ TEST_P(GraftFactsTest, Fact6ExtrasArriveInOrderAndAreNoneWhereOmitted) {
     DumpOptions options;
     if (side.is_baseline && side.rank != 1) options.grafter_extras = &extras;
     side.dumper.dump("x", tensor, {}, options);
-    if (!side.is_baseline) EXPECT_EQ(side.counters().grafted, 1u);
+    if (!side.is_baseline) {
+      EXPECT_EQ(side.counters().grafted, 1u);
+    }
   });
   EXPECT_EQ(checked, 1);
 }
@@ -264,7 +276,9 @@ TEST_P(GraftFactsTest, Fact7AnExpandedTargetIsRefusedByName) {
     const at::Tensor window = storage.as_strided({3, 2}, {1, 1});
     side.dumper.dump("x", side.is_baseline ? filled(1) : expanded);
     side.dumper.dump("x", side.is_baseline ? at::ones({3, 2}) : window);
-    if (!side.is_baseline) EXPECT_EQ(side.counters().empty, 2u);
+    if (!side.is_baseline) {
+      EXPECT_EQ(side.counters().empty, 2u);
+    }
     EXPECT_TRUE(at::equal(expanded, at::zeros({2, 3})));
     EXPECT_TRUE(at::equal(storage, at::zeros({4})));
   });
@@ -361,7 +375,9 @@ TEST_P(GraftFactsTest, Fact13AllDtypesAndFormsOfTensors) {
       if (!side.is_baseline) {
         const at::NoGradGuard no_grad;
         own.view_as(own).zero_();
-        if (own.numel() > 0) ASSERT_FALSE(same_bits(own.detach().resolve_conj(), expected)) << name;
+        if (own.numel() > 0) {
+          ASSERT_FALSE(same_bits(own.detach().resolve_conj(), expected)) << name;
+        }
       }
       side.dumper.dump("x", own, {{"kind", name}});
       EXPECT_TRUE(same_bits(own.detach().resolve_conj(), expected)) << name;
@@ -380,7 +396,9 @@ TEST_P(GraftFactsTest, Fact13AValueSavedForBackwardCanBeReplaced) {
     EXPECT_NO_THROW((square * root.detach()).sum().backward());
     const at::Tensor parameter = at::zeros({2}).requires_grad_();
     side.dumper.dump("x", side.is_baseline ? at::ones({2}) : parameter);
-    if (!side.is_baseline) EXPECT_TRUE(at::equal(parameter.detach(), at::ones({2})));
+    if (!side.is_baseline) {
+      EXPECT_TRUE(at::equal(parameter.detach(), at::ones({2})));
+    }
     EXPECT_TRUE(parameter.requires_grad() && parameter.is_leaf());
   });
 }

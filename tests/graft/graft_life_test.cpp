@@ -110,7 +110,9 @@ TEST_P(GraftLifeTest, ATransformMayCloseItsGrafter) {
     const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
     side.dumper.dump("x", tensor);
     EXPECT_TRUE(at::equal(tensor, filled(1)));
-    if (!side.is_baseline) EXPECT_EQ(side.grafter.state().phase, GraftPhase::off);
+    if (!side.is_baseline) {
+      EXPECT_EQ(side.grafter.state().phase, GraftPhase::off);
+    }
   });
 }
 

@@ -111,8 +111,12 @@ DBG_RANK_BODY(graft_both_ways) {
     dbg::dump("x", forth);
     const at::Tensor back = filled(place.is_baseline ? -1 : 100.0 * place.rank + step);
     dbg::dump("y", back);
-    if (!place.is_baseline) EXPECT_TRUE(at::equal(forth, filled(place.rank == 0 ? 5 + step : 25 + step))) << forth;
-    if (place.is_baseline) EXPECT_TRUE(at::equal(back, filled(100.0 * (place.rank / 2) + step))) << back;
+    if (!place.is_baseline) {
+      EXPECT_TRUE(at::equal(forth, filled(place.rank == 0 ? 5 + step : 25 + step))) << forth;
+    }
+    if (place.is_baseline) {
+      EXPECT_TRUE(at::equal(back, filled(100.0 * (place.rank / 2) + step))) << back;
+    }
     dbg::step();
   }
   const GraftState state = grafter_of(Dumper::global())->state();
@@ -218,7 +222,9 @@ void expect_survivors_of_silence(int baseline, int victim, const std::string& ma
   }
   ranks.kill(victim);
   for (const test::RankResult& result : ranks.wait()) {
-    if (result.rank != victim) EXPECT_EQ(result.exit_code, 0);
+    if (result.rank != victim) {
+      EXPECT_EQ(result.exit_code, 0);
+    }
   }
 }
 

@@ -76,7 +76,9 @@ TEST_F(GraftProtocolTest, Fact12ACallLeftOutAtTheEndOfAStepIsMadeGoodAtOnce) {
         if (!side.is_baseline && step == 1 && std::string(name) == "xc") continue;
         const at::Tensor tensor = filled(side.is_baseline ? step : -1);
         side.dumper.dump(name, tensor);
-        if (step != 1) EXPECT_TRUE(at::equal(tensor, filled(step))) << name;
+        if (step != 1) {
+          EXPECT_TRUE(at::equal(tensor, filled(step))) << name;
+        }
       }
       side.dumper.step();
     }
@@ -92,7 +94,9 @@ TEST_F(GraftProtocolTest, Fact12EqualNamesAreToldApartByTheirTags) {
         const at::Tensor tensor = filled(side.is_baseline ? layer : -1);
         side.dumper.dump("x", tensor, {{"layer_id", layer}});
         // Its own layer's value or none, never its neighbour's.
-        if (!side.is_baseline) EXPECT_TRUE(at::equal(tensor, filled(step == 0 && layer > 2 ? -1 : layer))) << tensor;
+        if (!side.is_baseline) {
+          EXPECT_TRUE(at::equal(tensor, filled(step == 0 && layer > 2 ? -1 : layer))) << tensor;
+        }
       }
       side.dumper.step();
     }
@@ -108,7 +112,9 @@ TEST_F(GraftProtocolTest, ATensorOfMoreDimensionsThanAHeaderHoldsIsNotSent) {
     for (const std::size_t dims : {std::size_t{65}, std::size_t{200}}) {
       const at::Tensor tensor = at::full({1}, side.is_baseline ? 1.0 : 2.0);
       side.dumper.dump("x", side.is_baseline ? tensor.view(std::vector<std::int64_t>(dims, 1)) : tensor);
-      if (!side.is_baseline) EXPECT_EQ(tensor.item<double>(), 2.0);
+      if (!side.is_baseline) {
+        EXPECT_EQ(tensor.item<double>(), 2.0);
+      }
       EXPECT_EQ(side.grafter.state().phase, GraftPhase::grafting);
     }
     EXPECT_EQ(side.counters().empty, 2u);
@@ -131,7 +137,9 @@ TEST_F(GraftProtocolTest, Fact12EqualNamesAreToldApartByTheirNumber) {
     const at::Tensor next = filled(side.is_baseline ? 3 : -1);
     side.dumper.dump("x", next);
     EXPECT_TRUE(at::equal(next, filled(3)));
-    if (!side.is_baseline) EXPECT_TRUE(at::equal(second, filled(-1)));
+    if (!side.is_baseline) {
+      EXPECT_TRUE(at::equal(second, filled(-1)));
+    }
     EXPECT_EQ(side.counters().out_of_step, 2u);
   });
 }
@@ -396,7 +404,9 @@ TEST_F(GraftProtocolTest, AValueAboveTheLimitOfOneRankIsSkippedByAll) {
       [](SideRank& side) {
         const at::Tensor large = side.is_baseline ? at::ones({1024}) : at::zeros({1024});
         side.dumper.dump("x", large);
-        if (!side.is_baseline) EXPECT_TRUE(at::equal(large, at::zeros({1024})));
+        if (!side.is_baseline) {
+          EXPECT_TRUE(at::equal(large, at::zeros({1024})));
+        }
         const at::Tensor small = filled(side.is_baseline ? 1 : -1);
         side.dumper.dump("x", small);
         EXPECT_TRUE(at::equal(small, filled(1)));
