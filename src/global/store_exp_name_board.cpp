@@ -4,16 +4,16 @@
 #include "global/store_exp_name_board.h"
 
 #include <algorithm>
-#include <future>
+#include <memory>
 #include <optional>
 #include <stdexcept>
-#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
 #include "base/fence.h"
 #include "base/formatted.h"
+#include "base/left_behind.h"
 #include "base/no_cancellation.h"
 #include "dbg/error.h"
 #include "distributed/tracked_store.h"
@@ -50,22 +50,14 @@ StorePointer own_client(const StorePointer& store, Clock::time_point deadline) {
 // On a thread of its own, which is left behind when the store does not come back (a TCPStore's client receives without
 // a timeout). It owns all that it uses. nullopt: no answer in time.
 std::optional<Answer> ask(StorePointer store, std::string key, std::string proposal, Clock::time_point deadline) {
-  std::promise<Answer> promise;
-  std::future<Answer> answer = promise.get_future();
-  std::thread asker([store = std::move(store), key = std::move(key), proposal = std::move(proposal), deadline,
-                     promise = std::move(promise)]() mutable {
-    Answer found;
-    found.fault =
-        base::run_fenced([&] { found.value = own_client(store, deadline)->compareSet(key, std::string(), proposal); });
-    store.reset();  // before anybody hears that this is done
-    promise.set_value(std::move(found));
-  });
-  if (answer.wait_until(deadline) != std::future_status::ready) {
-    asker.detach();
-    return std::nullopt;
-  }
-  asker.join();
-  return answer.get();
+  const auto answer = std::make_shared<Answer>();
+  const bool is_there = base::finishes_by(
+      deadline, [store = std::move(store), key = std::move(key), proposal = std::move(proposal), deadline, answer] {
+        answer->fault = base::run_fenced(
+            [&] { answer->value = own_client(store, deadline)->compareSet(key, std::string(), proposal); });
+      });
+  if (!is_there) return std::nullopt;
+  return std::move(*answer);
 }
 
 }  // namespace

@@ -21,24 +21,13 @@
 namespace dbg {
 namespace {
 
-using test::graft_config;
 using test::run_sides;
 using test::same_bits;
 using test::ScopedTransform;
 using test::SideRank;
 using testing::HasSubstr;
 
-class GraftFactsTest : public testing::TestWithParam<bool> {
- protected:
-  GraftConfig config(int baseline, int target, const std::string& transform = "") const {
-    GraftConfig made = graft_config(baseline, target);
-    made.plain_wire = GetParam();
-    made.transform = transform;
-    return made;
-  }
-
-  test::LogCapture log_;
-};
+class GraftFactsTest : public test::BothWiresTest {};
 
 INSTANTIATE_TEST_SUITE_P(Wires, GraftFactsTest, testing::Bool(),
                          [](const auto& wire) { return wire.param ? "Python" : "Framed"; });

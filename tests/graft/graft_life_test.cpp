@@ -26,23 +26,12 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-using test::graft_config;
 using test::run_sides;
 using test::ScopedTransform;
 using test::SideRank;
 using testing::HasSubstr;
 
-class GraftLifeTest : public testing::TestWithParam<bool> {
- protected:
-  GraftConfig config(int baseline, int target, const std::string& transform = "") const {
-    GraftConfig made = graft_config(baseline, target);
-    made.plain_wire = GetParam();
-    made.transform = transform;
-    return made;
-  }
-
-  test::LogCapture log_;
-};
+class GraftLifeTest : public test::BothWiresTest {};
 
 INSTANTIATE_TEST_SUITE_P(Wires, GraftLifeTest, testing::Bool(),
                          [](const auto& wire) { return wire.param ? "Python" : "Framed"; });

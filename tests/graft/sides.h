@@ -20,6 +20,7 @@
 #include "dbg/dumper.h"
 #include "dbg/grafter.h"
 #include "dbg/participant.h"
+#include "support/log_capture.h"
 #include "support/rank_threads.h"
 
 namespace dbg::test {
@@ -100,6 +101,19 @@ inline void run_sides(const GraftConfig& common, const std::function<void(SideRa
     body(rank);
   });
 }
+
+/// Runs each test on both wires: the parameter is true for the Python twin's.
+class BothWiresTest : public testing::TestWithParam<bool> {
+ protected:
+  GraftConfig config(int baseline, int target, const std::string& transform = "") const {
+    GraftConfig made = graft_config(baseline, target);
+    made.plain_wire = GetParam();
+    made.transform = transform;
+    return made;
+  }
+
+  LogCapture log_;
+};
 
 /// Removes a registered transform at the end of a test.
 class ScopedTransform {
