@@ -4,6 +4,7 @@
 #pragma once
 
 #include "dbg/backend_factory.h"        // IWYU pragma: export
+#include "dbg/broadcast_topology.h"     // IWYU pragma: export
 #include "dbg/compare.h"                // IWYU pragma: export
 #include "dbg/config.h"                 // IWYU pragma: export
 #include "dbg/dims.h"                   // IWYU pragma: export
@@ -25,4 +26,5 @@
 #include "dbg/tags.h"                   // IWYU pragma: export
 #include "dbg/tensor_info.h"            // IWYU pragma: export
 #include "dbg/version.h"                // IWYU pragma: export
+#include "dbg/weight_source.h"          // IWYU pragma: export
 #include "dbg/world.h"                  // IWYU pragma: export
