@@ -42,6 +42,9 @@ class DBG_API WeightSource {
   WeightSource& operator=(const WeightSource&) = delete;
   virtual ~WeightSource();
 
+  /// A sync begins: the next weight is the first one, also after a sync that failed in the middle.
+  virtual void begin();
+
   /// The next weight; nullopt after the last. The tensor is read before the next call: a source may use one tensor for
   /// all. Throws: anything; every rank of the sync then gets its text.
   virtual std::optional<Weight> next() = 0;
@@ -82,6 +85,9 @@ class DBG_API WeightSink {
   /// A weight is there, whole. `is_view`: `tensor` lies in a bucket and is valid during this call only; copy what is to
   /// stay. Else it is the sink's to keep. Throws: anything; every rank of the sync then gets its text.
   virtual void take(const WeightInfo& weight, const at::Tensor& tensor, bool is_view) = 0;
+
+  /// All weights came. Throws: anything, when something is missing; every rank of the sync then gets its text.
+  virtual void check_complete();
 
   /// All weights of all consumers are there and verified: from now on this is the model.
   virtual void commit(std::int64_t version) = 0;

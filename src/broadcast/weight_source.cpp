@@ -7,6 +7,8 @@ namespace dbg {
 
 WeightSource::~WeightSource() = default;
 
+void WeightSource::begin() {}
+
 std::optional<std::vector<WeightInfo>> WeightSource::manifest() const {
   return std::nullopt;
 }
@@ -26,6 +28,8 @@ void WeightSink::begin(std::int64_t) {}
 at::Tensor WeightSink::storage_for(const WeightInfo&) {
   return {};
 }
+
+void WeightSink::check_complete() {}
 
 void WeightSink::roll_back(std::string_view) noexcept {}
 

@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Finds out who is to blame, and says it.
+#include "broadcast/sync_run.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/fence.h"
+#include "base/formatted.h"
+#include "broadcast/sync_meeting.h"
+
+namespace dbg::broadcast {
+namespace {
+
+// Several times the 50 ms after which each rank's watch looks: ranks of a busy machine answer late.
+constexpr std::chrono::milliseconds kRollLimit{500};
+
+// A peer did not do its part. Silent ranks are to blame; else it is told what each is doing.
+SyncCause cause_of_wait(const SyncRun& run, CommErrorKind kind, const std::vector<int>& peers,
+                        const std::string& what) {
+  const SyncContext& context = *run.context;
+  SyncCause cause;
+  cause.kind = kind;
+  const SyncWatch::Roll roll = context.watch->call_roll(run.generation, kRollLimit);
+  const auto name = [&](int worker) { return context.who[static_cast<std::size_t>(worker)]; };
+  std::vector<std::string> silent;
+  for (const int worker : roll.silent) silent.push_back(name(worker));
+  if (!silent.empty()) {
+    cause.workers = roll.silent;
+    cause.text = formatted("no word from {}: {} {}", fmt::join(silent, ", "), context.own(), what);
+    cause.advice = "see whether that process still runs";
+    if (cause.kind == CommErrorKind::broken) cause.kind = CommErrorKind::peer_lost;
+    return cause;
+  }
+  cause.workers = peers;
+  cause.text = formatted("{} {}", context.own(), what);
+  for (int worker = 0; worker < context.num_workers(); ++worker) {
+    const std::string& answer = roll.answers[static_cast<std::size_t>(worker)];
+    if (!answer.empty()) cause.text += formatted("; {} {}", name(worker), answer);
+  }
+  cause.advice =
+      "look at the rank whose own code runs longest, or raise the timeout above the longest pause of the source";
+  return cause;
+}
+
+}  // namespace
+
+int SyncContext::worker_of_rank(int rank) const {
+  for (std::size_t i = 0; i < topology.actor_ranks.size(); ++i) {
+    if (rank >= 0 && topology.actor_ranks[i] == rank) return static_cast<int>(i);
+  }
+  for (std::size_t i = 0; i < topology.rollout_ranks.size(); ++i) {
+    if (topology.rollout_ranks[i] == rank) return num_actors() + static_cast<int>(i);
+  }
+  return -1;
+}
+
+SyncCause cause_of_failure(const SyncRun& run) {
+  const SyncContext& context = *run.context;
+  const auto known = [&]() -> std::optional<SyncCause> {
+    std::optional<SyncCause> cause;
+    base::run_fenced([&] { cause = context.watch->verdict(run.generation).cause; });
+    if (!cause && run.signal->cause()) {
+      cause.emplace();
+      cause->text = *run.signal->cause();
+    }
+    return cause;
+  };
+  SyncCause cause;
+  try {
+    throw;
+  } catch (const Interrupted&) {
+    if (const auto found = known()) return *found;
+    cause.text = formatted("{}: the sync was ended", context.own());
+  } catch (const ForeignFailure& failure) {
+    cause.text = formatted("{}: {}", context.own(), failure.text);
+    cause.workers = {context.worker};
+  } catch (const WireError& error) {
+    // A connection that another rank's failure closed says nothing by itself.
+    if (const auto found = known()) return *found;
+    const int peer = context.worker_of_rank(error.peer());
+    return cause_of_wait(
+        run, error.kind(), peer < 0 ? std::vector<int>() : std::vector<int>{peer},
+        formatted("had a message to or from {} under way: {}",
+                  peer < 0 ? "the others" : context.who[static_cast<std::size_t>(peer)], error.what()));
+  } catch (const MeetingTimeout& timeout) {
+    std::vector<std::string> names;
+    for (const int worker : timeout.missing) names.push_back(context.who[static_cast<std::size_t>(worker)]);
+    return cause_of_wait(run, CommErrorKind::timeout, timeout.missing,
+                         formatted("waited in vain for {} by {}", timeout.waited_for, fmt::join(names, ", ")));
+  } catch (const CommError& error) {
+    cause.kind = error.kind();
+    cause.text = formatted("{}: {}", context.own(), error.failure().cause);
+    cause.advice = error.failure().advice;
+    cause.workers = {context.worker};
+  } catch (...) {
+    cause.text = formatted("{}: {}", context.own(), base::describe_current_exception());
+    cause.workers = {context.worker};
+  }
+  return cause;
+}
+
+}  // namespace dbg::broadcast

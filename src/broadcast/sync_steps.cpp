@@ -1,0 +1,301 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// What both roles do before and after the bytes move.
+#include <algorithm>
+#include <utility>
+
+#include "base/fence.h"
+#include "base/formatted.h"
+#include "base/log.h"
+#include "broadcast/broadcaster_impl.h"
+#include "broadcast/cost_model.h"
+#include "broadcast/gloo_transport.h"
+#include "broadcast/header.h"
+#include "broadcast/scope_time.h"
+#include "distributed/labels.h"
+#include "distributed/network_interfaces.h"
+
+namespace dbg {
+
+using broadcast::SyncCause;
+using broadcast::SyncHello;
+using distributed::TrackedStore;
+
+namespace {
+
+const char* word_of(Integrity integrity) {
+  switch (integrity) {
+    case Integrity::none:
+      return "none";
+    case Integrity::bucket:
+      return "bucket";
+    case Integrity::weight:
+      return "weight";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::shared_ptr<broadcast::SyncRun> WeightBroadcaster::Impl::meet(const SyncHello& hello, Clock::time_point began,
+                                                                  SyncReport& report) {
+  const broadcast::ScopeTime timed(report.begin_seconds);
+  const BroadcastTopology& topology = context->topology;
+  broadcast::RollingHash layout;
+  layout.add(std::string_view(topology.to_json()));
+  try {
+    meeting->put_own("hello", hello.to_json());
+    const std::int64_t generation =
+        meeting->meet("sync", {{"num_senders", std::to_string(topology.num_senders)},
+                               {"world_size", std::to_string(topology.world_size)},
+                               {"topology", formatted("{} (hash {:016x})", topology.describe(), layout.value())},
+                               {"bucket_bytes", std::to_string(options.bucket_bytes)},
+                               {"chunk_bytes", std::to_string(options.chunk_bytes)},
+                               {"integrity", word_of(options.integrity)},
+                               {"transport", options.transport},
+                               {"version of the wire format", std::to_string(broadcast::kWireVersion)}});
+    // All have begun this sync, so nobody looks at the keys of the one before any more.
+    if (last_generation >= 0) {
+      meeting->forget(last_generation);
+      context->watch->forget(last_generation, is_root());
+    }
+    last_generation = generation;
+    is_last_done = false;
+    auto run = std::make_shared<SyncRun>();
+    run->context = context;
+    run->generation = generation;
+    run->rank = place.rank;
+    run->signal = context->watch->begin(generation);
+    report.generation = generation;
+    report.num_senders = topology.num_senders;
+    report.world_size = topology.world_size;
+    return run;
+  } catch (const CommError& error) {
+    drop_group();
+    SyncCause cause;
+    cause.kind = error.kind();
+    cause.text = error.failure().cause;
+    cause.advice = error.failure().advice;
+    cause.workers = error.failure().peers;
+    throw_failure(cause, began);
+  } catch (const c10::Error& error) {
+    drop_group();
+    SyncCause cause;
+    cause.kind = CommErrorKind::store_down;
+    cause.text = formatted("the store failed: {}", error.what_without_backtrace());
+    throw_failure(cause, began);
+  }
+}
+
+void WeightBroadcaster::Impl::begin(SyncRun& run, std::optional<std::int64_t> wanted_version, SyncReport& report) {
+  const broadcast::ScopeTime timed(report.begin_seconds);
+  context->watch->activity().set("begins a sync");
+  broadcast::BeginWord word;
+  if (is_root()) {
+    // A group serves again only where every rank still has the same one.
+    word.makes_group = options.rebuild_group || !group;
+    std::int64_t newest = version;
+    for (int worker = 0; worker < context->num_workers(); ++worker) {
+      const SyncHello hello = SyncHello::from_json(meeting->values_of("hello", worker, worker + 1).front());
+      newest = std::max(newest, hello.version);
+      const bool is_member =
+          worker >= context->num_actors() || context->topology.actor_ranks[static_cast<std::size_t>(worker)] >= 0;
+      if (is_member && group && hello.group != group->generation) word.makes_group = true;
+    }
+    word.version = wanted_version.value_or(newest + 1);
+    meeting->put_begin(run.generation, word);
+  } else {
+    word = meeting->await_begin(run.generation, *run.signal);
+  }
+  run.version = report.version = word.version;
+  report.group_was_made = word.makes_group;
+  if (!is_in_group()) return;
+  if (word.makes_group) make_group(run.generation);
+  make_transport(run);
+}
+
+void WeightBroadcaster::Impl::make_group(std::int64_t generation) {
+  drop_group();
+  Group made;
+  made.generation = generation;
+  made.keys = c10::make_intrusive<TrackedStore>(keys, formatted("group/{}", generation));
+  made.keys->setTimeout(options.timeout);
+  made.keys->set_deadline(Clock::now() + options.timeout);
+
+  BackendRequest request;
+  request.store = made.keys;
+  request.rank = place.rank;
+  request.size = place.world_size;
+  for (int rank = 0; rank < place.world_size; ++rank) request.global_ranks.push_back(rank);
+  const std::string label = distributed::label_of(distributed::sanitised_group_name(options.name), "cpu");
+  request.group_name = distributed::unique_group_name(label, request.global_ranks, generation);
+  request.group_desc = label;
+  request.half = "cpu";
+  request.timeout = options.timeout;
+  request.interface = options.interface;
+  const auto refusal = base::run_fenced([&] {
+    made.half = distributed::make_half("gloo", request, options.timeout, /*is_checked=*/false, /*with_labels=*/true);
+    made.keys->set_deadline(std::nullopt);
+  });
+  if (refusal) {
+    made.keys->delete_written_keys();
+    throw broadcast::WireError(CommErrorKind::peer_lost, -1, "the group could not be made: " + *refusal);
+  }
+  group.emplace(std::move(made));
+}
+
+void WeightBroadcaster::Impl::make_transport(SyncRun& run) {
+  broadcast::GlooTransportOptions wire;
+  wire.num_senders = place.num_senders;
+  wire.node_ids = context->topology.node_ids;
+  wire.chunk_bytes = options.chunk_bytes;
+  wire.timeout = options.timeout;
+  wire.limits = {static_cast<std::uint64_t>(run.generation), options.bucket_bytes};
+  wire.signal = run.signal;
+  run.transport = std::make_shared<broadcast::GlooTransport>(group->half.backend, std::move(wire));
+  if (wrap_transport) run.transport = wrap_transport(run.transport);
+
+  std::vector<at::Tensor> slots;
+  for (int i = 0; i < options.depth; ++i) {
+    slots.push_back(memory.take(run.transport->memory_for(options.bucket_bytes)));
+  }
+  run.exchange = std::make_shared<broadcast::BucketExchange>(std::move(slots), run.signal);
+}
+
+void WeightBroadcaster::Impl::agree_on_commit(SyncRun& run) {
+  broadcast::SyncWatch& watch = *context->watch;
+  watch.activity().set("has all bytes and waits for the others");
+  meeting->put_ready(run.generation);
+  if (is_root()) {
+    meeting->await_all_ready(run.generation, *run.signal);
+    if (watch.decide_commit(run.generation)) throw broadcast::Interrupted();
+    return;
+  }
+  bool is_committed = false;
+  try {
+    meeting->await_verdict(
+        [&] {
+          const auto verdict = watch.verdict(run.generation);
+          if (verdict.cause) throw broadcast::Interrupted();
+          return is_committed = verdict.is_decided;
+        },
+        *run.signal);
+  } catch (const broadcast::MeetingTimeout&) {
+    // Decided at the last moment: then it holds, whatever this rank's clock says.
+    if (watch.fail(run.generation, cause_of_failure(run))) throw broadcast::Interrupted();
+  }
+}
+
+void WeightBroadcaster::Impl::report_end(SyncRun& run, const std::string& failure, SyncReport& report) {
+  context->watch->activity().set("waits for the others' commits");
+  if (!is_root()) {
+    meeting->put_done(run.generation, failure);
+    return;
+  }
+  const auto ends = meeting->await_all_done(run.generation);
+  is_last_done = std::all_of(ends.begin(), ends.end(), [](const auto& said) { return said.has_value(); });
+  for (int worker = context->num_actors(); worker < context->num_workers(); ++worker) {
+    const auto& said = ends[static_cast<std::size_t>(worker)];
+    ConsumerCommit commit;
+    commit.consumer = context->who[static_cast<std::size_t>(worker)];
+    commit.has_committed = said.has_value() && said->empty();
+    if (!said) commit.cause = formatted("no word within {} ms", options.timeout.count());
+    if (said && !said->empty()) commit.cause = *said;
+    report.consumers.push_back(std::move(commit));
+  }
+}
+
+void WeightBroadcaster::Impl::end(SyncRun& run, broadcast::WireThread* wire, Clock::time_point began,
+                                  SyncReport& report) {
+  if (wire != nullptr && !wire->join_for(second_deadline)) {
+    // All bytes are through everywhere; only this rank's thread does not come back. It is left behind with what it
+    // owns.
+    base::log(LogLevel::error, "WeightBroadcaster",
+              "{}: the backend does not return from its last message; the group is made anew for the next sync",
+              context->own());
+    drop_group();
+  } else if (run.transport) {
+    report.wire_seconds = run.wire_seconds;
+    report.sent_bytes = run.sent_bytes;
+    report.num_buckets = run.num_buckets;
+    report.most_buckets_in_use = run.exchange->most_in_use();
+    for (at::Tensor& slot : run.exchange->take_back()) memory.give_back(std::move(slot));
+  }
+  run.transport.reset();
+  if (options.rebuild_group) drop_group();
+  context->watch->end();
+  report.seconds = std::chrono::duration<double>(Clock::now() - began).count();
+  if (!options.link_rates) return;
+
+  broadcast::CostInput input;
+  const BroadcastTopology& topology = context->topology;
+  input.total_bytes = report.total_bytes;
+  input.num_senders = topology.num_senders;
+  std::map<std::string, int> consumers;
+  for (int rank = topology.num_senders; rank < topology.world_size; ++rank) {
+    ++consumers[topology.node_ids[static_cast<std::size_t>(rank)]];
+  }
+  input.consumer_nodes = static_cast<int>(consumers.size());
+  for (const auto& [node, count] : consumers) input.consumers_per_node = std::max(input.consumers_per_node, count);
+  input.cards_per_consumer_node = options.link_rates->cards_per_consumer_node;
+  input.card_rate = options.link_rates->card;
+  input.local_rate = options.link_rates->local;
+  input.bucket_bytes = options.bucket_bytes;
+  input.chunk_bytes = options.chunk_bytes;
+  input.hop_seconds = options.link_rates->hop_seconds;
+  input.bucket_seconds = options.link_rates->bucket_seconds;
+  const broadcast::CostEstimate cost = broadcast::estimate_cost(input);
+  report.predicted_seconds = cost.seconds;
+  report.predicted_limit = cost.limit;
+}
+
+void WeightBroadcaster::Impl::note_changes(std::map<std::string, std::uint64_t> now, SyncReport& report) {
+  if (options.integrity != Integrity::weight) return;
+  if (!digests.empty()) {
+    std::uint64_t changed = 0;
+    for (const auto& [name, digest] : now) {
+      const auto before = digests.find(name);
+      changed += before == digests.end() || before->second != digest ? 1 : 0;
+    }
+    report.num_changed = changed;
+  }
+  digests = std::move(now);
+}
+
+SyncCause WeightBroadcaster::Impl::fail(SyncRun& run, broadcast::WireThread* wire) {
+  SyncCause cause = cause_of_failure(run);
+  // Once the root has decided to commit, which it does after this rank was ready, no cause counts any more but the own.
+  if (auto agreed = context->watch->fail(run.generation, cause)) cause = std::move(*agreed);
+  run.signal->raise(cause.text);
+  if (run.exchange) run.exchange->wake();
+  if (wire != nullptr && !wire->join_for(second_deadline)) {
+    cause.advice = formatted(
+        "the backend did not return within {:.1f} s after it was told to abort; end this process, its connections are "
+        "lost. {}",
+        std::chrono::duration<double>(second_deadline).count(), cause.advice);
+  }
+  return cause;
+}
+
+void WeightBroadcaster::Impl::throw_failure(const SyncCause& cause, Clock::time_point began) const {
+  CommFailure failure;
+  failure.kind = cause.kind;
+  failure.group = options.name;
+  failure.rank = context ? context->worker : -1;
+  failure.peers = cause.workers;
+  failure.operation = role == WorkerRole::actor ? "send" : "receive";
+  failure.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
+  failure.cause = cause.text;
+  failure.advice = cause.advice;
+  throw SyncError(std::move(failure));
+}
+
+void WeightBroadcaster::Impl::drop_group() noexcept {
+  if (!group) return;
+  group->half.group.reset();
+  group->half.backend.reset();
+  group->keys->delete_written_keys();
+  group.reset();
+}
+
+}  // namespace dbg

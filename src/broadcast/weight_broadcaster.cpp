@@ -1,0 +1,248 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// How a broadcaster comes to be and goes; its syncs are in sync_roles.cpp.
+#include "dbg/weight_broadcaster.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "base/fence.h"
+#include "base/formatted.h"
+#include "base/log.h"
+#include "broadcast/broadcaster_impl.h"
+#include "distributed/network_interfaces.h"
+
+namespace dbg {
+
+using broadcast::SyncContext;
+using distributed::TrackedStore;
+
+namespace {
+
+BroadcastOptions checked(BroadcastOptions options) {
+  const auto refuse = [](const std::string& what) { throw ConfigError("WeightBroadcaster: " + what); };
+  if (options.name.empty() || options.name.find('/') != options.name.npos) {
+    refuse(formatted("the name is '{}'; it is not empty and has no slash.", options.name));
+  }
+  if (options.key_prefix.empty() || options.key_prefix.front() == '/' || options.key_prefix.back() == '/') {
+    refuse(formatted("key_prefix is '{}'; it is not empty and has no slash at its ends.", options.key_prefix));
+  }
+  if (options.transport != "auto" && options.transport != "gloo") {
+    refuse(formatted("the transport '{}' is not known; there are: auto, gloo.", options.transport));
+  }
+  broadcast::BucketCutter({options.bucket_bytes, 256});  // says what is wrong with bucket_bytes
+  if (options.chunk_bytes == 0) refuse("chunk_bytes is 0; it is at least 1.");
+  if (options.depth < 1) refuse(formatted("depth is {}; it is at least 1.", options.depth));
+  if (options.timeout <= std::chrono::milliseconds::zero()) {
+    refuse(formatted("timeout is {} ms; it is above 0.", options.timeout.count()));
+  }
+  if (options.link_rates && !(options.link_rates->card > 0)) {
+    refuse(formatted("link_rates.card is {}; it is above 0.", options.link_rates->card));
+  }
+  if (options.interface.empty()) {
+    if (const char* named = std::getenv("GLOO_SOCKET_IFNAME")) options.interface = named;
+  }
+  distributed::check_interfaces(options.interface);
+  if (options.node_id.empty()) options.node_id = this_node_id();
+  return options;
+}
+
+std::vector<std::string> names_of(const std::vector<WorkerMetadata>& actors,
+                                  const std::vector<WorkerMetadata>& rollouts) {
+  std::vector<std::string> names;
+  for (const auto* workers : {&actors, &rollouts}) {
+    for (const WorkerMetadata& worker : *workers) names.push_back(worker.who());
+  }
+  return names;
+}
+
+// Of the ranks the nodes are known, of actors that do not send they are not.
+std::vector<std::string> names_of(const BroadcastTopology& topology) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < topology.actor_ranks.size(); ++i) {
+    names.push_back(topology.actor_ranks[i] >= 0 ? topology.who(topology.actor_ranks[i]) : formatted("actor {}", i));
+  }
+  for (const int rank : topology.rollout_ranks) names.push_back(topology.who(rank));
+  return names;
+}
+
+c10::intrusive_ptr<TrackedStore> keys_of(c10::intrusive_ptr<c10d::Store> store, const BroadcastOptions& options,
+                                         const std::string& endpoint) {
+  if (!store) throw ConfigError("WeightBroadcaster: the store is null; give a HashStore, FileStore or TCPStore.");
+  return c10::make_intrusive<TrackedStore>(std::move(store), formatted("{}/sync/{}", options.key_prefix, endpoint));
+}
+
+}  // namespace
+
+SyncError::SyncError(CommFailure failure) : CommError(std::move(failure)) {}
+SyncError::~SyncError() = default;
+
+WorkerMetadata WeightBroadcaster::metadata(WorkerRole role, int index, int num_of_role,
+                                           const BroadcastOptions& options) {
+  WorkerMetadata worker;
+  worker.role = role;
+  worker.index = index;
+  worker.num_of_role = num_of_role;
+  worker.node_id = options.node_id.empty() ? this_node_id() : options.node_id;
+  worker.multi_sender = options.multi_sender && allows_relays(options.source_kind);
+  if (role == WorkerRole::actor && index == 0) worker.endpoint = options.name;
+  return worker;
+}
+
+std::unique_ptr<WeightBroadcaster> WeightBroadcaster::create(c10::intrusive_ptr<c10d::Store> store,
+                                                             const BroadcastRole& role,
+                                                             const BroadcastOptions& options) {
+  const auto began = Impl::Clock::now();
+  const int of_role = role.role == WorkerRole::actor ? role.num_actors : role.num_rollouts;
+  if (role.num_actors < 1 || role.num_rollouts < 1 || role.index < 0 || role.index >= of_role) {
+    throw ConfigError(
+        formatted("WeightBroadcaster: {} {} of {} actors and {} rollouts; there is at least one of each, and "
+                  "the index is from 0 to {}.",
+                  to_text(role.role), role.index, role.num_actors, role.num_rollouts, of_role - 1));
+  }
+  auto impl = std::make_unique<Impl>();
+  impl->options = checked(options);
+  impl->role = role.role;
+  impl->keys = keys_of(std::move(store), impl->options, impl->options.name);
+
+  // Before the meeting only the roles are known.
+  std::vector<WorkerMetadata> actors(static_cast<std::size_t>(role.num_actors));
+  std::vector<WorkerMetadata> rollouts(static_cast<std::size_t>(role.num_rollouts));
+  for (std::size_t i = 0; i < actors.size(); ++i) actors[i].index = static_cast<int>(i);
+  for (std::size_t i = 0; i < rollouts.size(); ++i) {
+    rollouts[i].role = WorkerRole::rollout;
+    rollouts[i].index = static_cast<int>(i);
+  }
+  const int worker = role.role == WorkerRole::actor ? role.index : role.num_actors + role.index;
+  broadcast::SyncMeeting joining(impl->keys, names_of(actors, rollouts), worker, impl->options.timeout);
+  std::vector<std::string> said;
+  try {
+    joining.put_own("meta", metadata(role.role, role.index, of_role, impl->options).to_json());
+    joining.meet(
+        "join", {{"num_actors", std::to_string(role.num_actors)}, {"num_rollouts", std::to_string(role.num_rollouts)}});
+    said = joining.values_of("meta", 0, role.num_actors + role.num_rollouts);
+  } catch (const CommError& error) {
+    broadcast::SyncCause cause;
+    cause.kind = error.kind();
+    cause.text = error.failure().cause;
+    cause.advice = error.failure().advice;
+    cause.workers = error.failure().peers;
+    impl->throw_failure(cause, began);
+  }
+  for (std::size_t i = 0; i < said.size(); ++i) {
+    const bool is_actor = i < actors.size();
+    (is_actor ? actors[i] : rollouts[i - actors.size()]) = WorkerMetadata::from_json(said[i]);
+  }
+  impl->context = std::make_shared<SyncContext>();
+  impl->context->topology = build_topology(actors, rollouts);
+  impl->context->who = names_of(actors, rollouts);
+  impl->context->worker = worker;
+  return std::unique_ptr<WeightBroadcaster>(new WeightBroadcaster(std::move(impl)));
+}
+
+std::unique_ptr<WeightBroadcaster> WeightBroadcaster::create(c10::intrusive_ptr<c10d::Store> store,
+                                                             const BroadcastTopology& topology, WorkerRole role,
+                                                             int index, const BroadcastOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->options = checked(options);
+  impl->role = role;
+  topology.place_of(role, index);  // throws for a worker that is not there
+  if (topology.num_senders > 1 && !allows_relays(options.source_kind)) {
+    throw ConfigError(
+        formatted("WeightBroadcaster: the topology has {} senders, and a source of this kind can have one "
+                  "only; pass the kind to build_topology.",
+                  topology.num_senders));
+  }
+  impl->keys = keys_of(std::move(store), impl->options, topology.endpoint);
+  impl->context = std::make_shared<SyncContext>();
+  impl->context->topology = topology;
+  impl->context->who = names_of(topology);
+  impl->context->worker = role == WorkerRole::actor ? index : impl->context->num_actors() + index;
+  return std::unique_ptr<WeightBroadcaster>(new WeightBroadcaster(std::move(impl)));
+}
+
+WeightBroadcaster::WeightBroadcaster(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {
+  SyncContext& context = *impl_->context;
+  const int index = impl_->role == WorkerRole::actor ? context.worker : context.worker - context.num_actors();
+  impl_->place = context.topology.place_of(impl_->role, index);
+  impl_->meeting =
+      std::make_unique<broadcast::SyncMeeting>(impl_->keys, context.who, context.worker, impl_->options.timeout);
+  context.watch = std::make_shared<broadcast::SyncWatch>(impl_->keys, context.worker, context.num_workers(),
+                                                         impl_->role == WorkerRole::actor);
+  if (impl_->is_root()) base::log(LogLevel::info, "WeightBroadcaster", "{}", context.topology.describe());
+}
+
+WeightBroadcaster::~WeightBroadcaster() {
+  finalize();
+}
+
+SyncReport WeightBroadcaster::send(WeightSource& source, std::optional<std::int64_t> version) {
+  if (impl_->is_final) throw LogicError("WeightBroadcaster: send() after finalize().");
+  if (impl_->role != WorkerRole::actor) {
+    throw LogicError(formatted("WeightBroadcaster: {} called send(); rollouts call receive().", impl_->context->own()));
+  }
+  return impl_->send(source, version);
+}
+
+SyncReport WeightBroadcaster::receive(WeightSink& sink) {
+  if (impl_->is_final) throw LogicError("WeightBroadcaster: receive() after finalize().");
+  if (impl_->role != WorkerRole::rollout) {
+    throw LogicError(formatted("WeightBroadcaster: {} called receive(); actors call send().", impl_->context->own()));
+  }
+  return impl_->receive(sink);
+}
+
+void WeightBroadcaster::Impl::finalize() noexcept {
+  if (is_final) return;
+  is_final = true;
+  base::run_fenced([&] {
+    drop_group();
+    memory.clear();
+    digests.clear();
+    // The others may still look at what this rank said of the last sync; the root has heard that all are done with it.
+    if (is_root() && is_last_done) {
+      meeting->forget_of_all(last_generation);
+      for (const char* name : {"hello", "meta"}) meeting->forget_own(name);
+    }
+    if (!is_root()) {
+      for (const char* name : {"hello", "meta"}) meeting->forget_own(name);
+    }
+  });
+  context->watch.reset();
+}
+
+void WeightBroadcaster::finalize() noexcept {
+  impl_->finalize();
+}
+
+std::int64_t WeightBroadcaster::version() const noexcept {
+  return impl_->version;
+}
+
+bool WeightBroadcaster::is_torn() const noexcept {
+  return impl_->is_torn;
+}
+
+const BroadcastTopology& WeightBroadcaster::topology() const noexcept {
+  return impl_->context->topology;
+}
+
+int WeightBroadcaster::rank() const noexcept {
+  return impl_->place.rank;
+}
+
+std::string WeightBroadcaster::Impl::describe() const {
+  const std::string part = place.rank < 0              ? "sends nothing"
+                           : place.rank == 0           ? "root"
+                           : role == WorkerRole::actor ? "relay"
+                                                       : "consumer";
+  const std::string rank = place.rank < 0 ? std::string() : formatted(", rank {} of {}", place.rank, place.world_size);
+  return formatted("{}: {}{}; {}", context->own(), part, rank, context->topology.describe());
+}
+
+std::string WeightBroadcaster::describe() const {
+  return impl_->describe();
+}
+
+}  // namespace dbg

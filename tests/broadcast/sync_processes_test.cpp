@@ -1,0 +1,212 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that die or are stopped in the middle of a sync: the others name them, in time, and go on without them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "broadcast/broadcaster_impl.h"
+#include "broadcast/syncing.h"
+#include "dbg/world.h"
+
+namespace dbg {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::quick_options;
+using test::sample_weights;
+using test::ScratchSource;
+using test::SyncSetup;
+using test::Worker;
+using testing::HasSubstr;
+
+constexpr milliseconds kTimeout{2000};
+// Deadline, poll, roll-call, and a busy machine.
+constexpr milliseconds kLimit{4500};
+
+SyncSetup setup_without(int victim) {
+  SyncSetup setup{{"a", "a"}, {"b", "b"}, quick_options()};
+  setup.options.timeout = kTimeout;
+  setup.options.bucket_bytes = 1 << 16;
+  setup.options.chunk_bytes = 1 << 12;
+  if (victim == 1) setup.actor_nodes.pop_back();
+  if (victim >= 2) setup.rollout_nodes.pop_back();
+  return setup;
+}
+
+// Ends or stops its own process a while after the first payload began.
+class MortalTransport : public broadcast::Transport {
+ public:
+  MortalTransport(std::shared_ptr<broadcast::Transport> inner, int number, std::chrono::microseconds after)
+      : inner_(std::move(inner)), signal_(number), after_(after) {}
+  void control(broadcast::ControlMessage& message) override { inner_->control(message); }
+  std::uint64_t memory_for(std::uint64_t length) const override { return inner_->memory_for(length); }
+  std::uint64_t payload(const at::Tensor& memory, std::uint64_t length) override {
+    if (!has_begun_) {
+      has_begun_ = true;
+      std::thread([this] {
+        std::this_thread::sleep_for(after_);
+        ::kill(::getpid(), signal_);
+      }).detach();
+    }
+    return inner_->payload(memory, length);
+  }
+  bool advance() override { return inner_->advance(); }
+  std::uint64_t finished_below() const override { return inner_->finished_below(); }
+  void finish(std::uint64_t number) override { inner_->finish(number); }
+  std::uint64_t sent_bytes() const override { return inner_->sent_bytes(); }
+
+ private:
+  std::shared_ptr<broadcast::Transport> inner_;
+  int signal_;
+  std::chrono::microseconds after_;
+  bool has_begun_ = false;
+};
+
+std::vector<NamedParameter> large_weights() {
+  std::vector<NamedParameter> weights = sample_weights(1);
+  for (int i = 0; i < 40; ++i) weights.push_back({formatted("block.{}", i), at::full({100000}, 1.0 * i, at::kFloat)});
+  return weights;
+}
+
+// Once more, without the victim: the same objects can't do that, new ones over the same store can.
+void go_on_without(int victim, const Worker& worker) {
+  if (victim == 0) return;
+  Worker own = worker;
+  own.setup = setup_without(victim);
+  own.setup.options.timeout = seconds(20);
+  if (victim == 1 && worker.id > 1) own.id = worker.id - 1;
+  if (victim == 2 && worker.id == 3) {
+    own.id = 2;
+    own.index = 0;
+  }
+  const auto broadcaster = own.make();
+  TensorMapSink sink;
+  test::sync_sample(*broadcaster, own, sink, 9);
+}
+
+// The argument is `port victim signal microseconds`.
+DBG_RANK_BODY(syncs_until_somebody_is_gone) {
+  std::istringstream argument(context.argument);
+  int port = 0;
+  int victim = 0;
+  int number = 0;
+  long after = 0;
+  argument >> port >> victim >> number >> after;
+  TcpStoreAddress address;
+  address.host = "127.0.0.1";
+  address.port = static_cast<std::uint16_t>(port);
+  const World world = World::over_tcp(address, context.rank, context.world_size, {.timeout = seconds(20)});
+  const SyncSetup setup = setup_without(-1);
+  const Worker worker{context.rank, setup.role_of(context.rank), setup.index_of(context.rank), world.store(), setup};
+  {
+    const auto broadcaster = worker.make();
+    TensorMapSink sink;
+    test::sync_sample(*broadcaster, worker, sink, 0);
+    if (worker.id == victim) {
+      broadcaster->impl().wrap_transport = [&](auto inner) {
+        return std::make_shared<MortalTransport>(inner, number, std::chrono::microseconds(after));
+      };
+    }
+    const auto began = std::chrono::steady_clock::now();
+    try {
+      if (worker.is_actor()) {
+        ScratchSource source(large_weights());
+        broadcaster->send(source, 1);
+      } else {
+        broadcaster->receive(sink);
+      }
+      std::printf("came through\n");
+    } catch (const SyncError& error) {
+      EXPECT_LT(std::chrono::steady_clock::now() - began, kLimit);
+      EXPECT_EQ(broadcaster->version(), 0);
+      if (!worker.is_actor()) test::expect_version(sink, sample_weights(0));
+      std::printf("cause: %s\n", error.failure().cause.c_str());
+    }
+    std::fflush(stdout);
+    if (worker.id == victim) ::kill(::getpid(), SIGKILL);
+  }
+  go_on_without(victim, worker);
+  std::printf("went on\n");
+}
+
+std::string line_of(const std::string& output, const std::string& start) {
+  const std::size_t begin = output.find(start);
+  if (begin == output.npos) return "";
+  return output.substr(begin, output.find('\n', begin) - begin);
+}
+
+// Returns whether the others noticed: the victim may have died after all was through.
+bool lose_one(int victim, int number, long after_us) {
+  TcpStoreAddress address;
+  address.host = "127.0.0.1";
+  address.is_server = true;
+  const World server = World::over_tcp(address, 0, 1, {.timeout = seconds(20)});
+  test::RankProcesses ranks({.body = "syncs_until_somebody_is_gone",
+                             .world_size = 4,
+                             .argument = formatted("{} {} {} {}", server.store_port(), victim, number, after_us)});
+  const std::vector<std::string> names{"actor 0 on node a", "actor 1 on node a", "rollout 0 on node b",
+                                       "rollout 1 on node b"};
+  // A stopped one stays until the others are done with it.
+  for (int rank = 0; rank < 4; ++rank) {
+    if (rank != victim) ranks.wait_for_output(rank, "went on");
+  }
+  ranks.kill(victim);
+  std::vector<std::string> causes;
+  for (const test::RankResult& result : ranks.wait()) {
+    if (result.rank == victim) continue;
+    EXPECT_TRUE(result.passed()) << result.output;
+    causes.push_back(line_of(result.output, "cause: "));
+  }
+  // Either all noticed, or none did.
+  for (const std::string& cause : causes) EXPECT_EQ(cause, causes.front());
+  if (causes.front().empty()) return false;
+  EXPECT_THAT(causes.front(), HasSubstr("no word from " + names[static_cast<std::size_t>(victim)]));
+  return true;
+}
+
+class LostWorkerTest : public testing::TestWithParam<int> {};
+
+TEST_P(LostWorkerTest, KilledAtRandomPointsItIsNamed) {
+  std::mt19937 random(static_cast<unsigned>(100 + GetParam()));
+  int noticed = 0;
+  for (int round = 0; round < 4; ++round) noticed += lose_one(GetParam(), SIGKILL, random() % 20000) ? 1 : 0;
+  EXPECT_GT(noticed, 0);
+}
+
+TEST_P(LostWorkerTest, StoppedAtRandomPointsItIsNamed) {
+  std::mt19937 random(static_cast<unsigned>(200 + GetParam()));
+  int noticed = 0;
+  for (int round = 0; round < 2; ++round) noticed += lose_one(GetParam(), SIGSTOP, random() % 20000) ? 1 : 0;
+  EXPECT_GT(noticed, 0);
+}
+
+std::string name_of_victim(const testing::TestParamInfo<int>& info) {
+  return std::vector<std::string>{"Root", "Relay", "Entry", "LastConsumer"}[static_cast<std::size_t>(info.param)];
+}
+INSTANTIATE_TEST_SUITE_P(All, LostWorkerTest, testing::Values(0, 1, 2, 3), name_of_victim);
+
+// The same at many more points; minutes.
+class LostWorkerSlowTest : public testing::TestWithParam<int> {};
+
+TEST_P(LostWorkerSlowTest, AtFiftyPoints) {
+  std::mt19937 random(static_cast<unsigned>(300 + GetParam()));
+  for (int round = 0; round < 50; ++round) {
+    lose_one(GetParam(), round % 5 == 4 ? SIGSTOP : SIGKILL, random() % 40000);
+    if (HasFailure()) return;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Slow, LostWorkerSlowTest, testing::Values(0, 1, 2, 3), name_of_victim);
+
+}  // namespace
+}  // namespace dbg
