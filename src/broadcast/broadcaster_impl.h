@@ -16,6 +16,7 @@
 
 #include "broadcast/bucket_exchange.h"
 #include "broadcast/bucket_plan.h"
+#include "broadcast/nccl_calls.h"
 #include "broadcast/sync_meeting.h"
 #include "broadcast/sync_run.h"
 #include "broadcast/sync_watch.h"
@@ -34,6 +35,8 @@ struct WeightBroadcaster::Impl {
     distributed::MadeHalf half;
     c10::intrusive_ptr<distributed::TrackedStore> keys;
     std::int64_t generation = -1;
+    std::shared_ptr<broadcast::NcclCalls> nccl;  ///< null for the transport gloo
+    std::vector<void*> nccl_memory;              ///< of `nccl`, kept from sync to sync
   };
 
   BroadcastOptions options;

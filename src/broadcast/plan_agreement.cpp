@@ -3,6 +3,7 @@
 // Two queues that empty each other.
 #include "broadcast/plan_agreement.h"
 
+#include "base/formatted.h"
 #include "broadcast/bucket_plan.h"
 #include "dbg/error.h"
 
@@ -29,6 +30,17 @@ void PlanAgreement::compare() {
     root_weights_.pop_front();
     ++num_compared_;
   }
+}
+
+std::string PlanAgreement::leftover() const {
+  const std::lock_guard lock(mutex_);
+  if (!root_weights_.empty()) {
+    return formatted("weight {} is {} on the root, and there is none on this rank", num_compared_,
+                     text_of(root_weights_.front()));
+  }
+  if (own_weights_.empty()) return {};
+  return formatted("weight {} is {} on this rank, and there is none on the root", num_compared_,
+                   text_of(own_weights_.front()));
 }
 
 void throw_plan_mismatch(const std::string& difference) {

@@ -26,10 +26,13 @@ class PlanAgreement {
   /// Weights of the root's source.
   void add_root(const std::vector<WeightInfo>& weights);
 
+  /// The weight that only one side has so far, in words; empty when there is none.
+  std::string leftover() const;
+
  private:
   void compare();
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   const std::string own_;
   std::deque<WeightInfo> own_weights_;   // under mutex_; those not yet compared
   std::deque<WeightInfo> root_weights_;  // under mutex_; likewise

@@ -11,6 +11,7 @@
 #include "broadcast/cost_model.h"
 #include "broadcast/gloo_transport.h"
 #include "broadcast/header.h"
+#include "broadcast/nccl_transport.h"
 #include "broadcast/scope_time.h"
 #include "distributed/labels.h"
 #include "distributed/network_interfaces.h"
@@ -135,6 +136,12 @@ void WeightBroadcaster::Impl::make_group(std::int64_t generation) {
   request.interface = options.interface;
   const auto refusal = base::run_fenced([&] {
     made.half = distributed::make_half("gloo", request, options.timeout, /*is_checked=*/false, /*with_labels=*/true);
+    if (options.transport == "nccl") {
+      if (is_root()) made.keys->put("nccl", broadcast::make_nccl_id());
+      const std::vector<std::uint8_t> id = made.keys->get("nccl");
+      made.nccl =
+          broadcast::make_nccl_calls(std::string(id.begin(), id.end()), place.rank, place.world_size, options.timeout);
+    }
     made.keys->set_deadline(std::nullopt);
   });
   if (refusal) {
@@ -153,6 +160,16 @@ void WeightBroadcaster::Impl::make_transport(SyncRun& run) {
   wire.limits = {static_cast<std::uint64_t>(run.generation), options.bucket_bytes};
   wire.signal = run.signal;
   run.transport = std::make_shared<broadcast::GlooTransport>(group->half.backend, std::move(wire));
+  if (group->nccl) {
+    broadcast::NcclTransportOptions nccl;
+    nccl.rank = place.rank;
+    nccl.num_senders = place.num_senders;
+    nccl.depth = options.depth;
+    nccl.bucket_bytes = options.bucket_bytes;
+    nccl.timeout = options.timeout;
+    nccl.signal = run.signal;
+    run.transport = std::make_shared<broadcast::NcclTransport>(run.transport, group->nccl, group->nccl_memory, nccl);
+  }
   if (wrap_transport) run.transport = wrap_transport(run.transport);
 
   std::vector<at::Tensor> slots;
@@ -292,6 +309,7 @@ void WeightBroadcaster::Impl::throw_failure(const SyncCause& cause, Clock::time_
 
 void WeightBroadcaster::Impl::drop_group() noexcept {
   if (!group) return;
+  group->nccl.reset();
   group->half.group.reset();
   group->half.backend.reset();
   group->keys->delete_written_keys();

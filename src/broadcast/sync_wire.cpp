@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "base/fence.h"
@@ -83,7 +84,10 @@ void relay_loop(SyncRun& run, PlanAgreement& agreement) {
     // Before a byte of the payload moves, and never waiting on the wire for it: the own source comes to this bucket by
     // itself.
     const BucketItem own = run.exchange->pop();
-    if (const auto difference = difference_of(message.header, own.message.header)) throw_plan_mismatch(*difference);
+    if (const auto difference = difference_of(message.header, own.message.header)) {
+      const std::string leftover = agreement.leftover();
+      throw_plan_mismatch(leftover.empty() ? *difference : leftover + "; " + *difference);
+    }
     if (message.header.kind == MessageKind::commit) break;
     auto slot = run.exchange->try_acquire();
     const ScopeTime timed(run.wire_seconds);

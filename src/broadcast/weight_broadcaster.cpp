@@ -11,6 +11,7 @@
 #include "base/formatted.h"
 #include "base/log.h"
 #include "broadcast/broadcaster_impl.h"
+#include "distributed/nccl_backend.h"
 #include "distributed/network_interfaces.h"
 
 namespace dbg {
@@ -28,8 +29,11 @@ BroadcastOptions checked(BroadcastOptions options) {
   if (options.key_prefix.empty() || options.key_prefix.front() == '/' || options.key_prefix.back() == '/') {
     refuse(formatted("key_prefix is '{}'; it is not empty and has no slash at its ends.", options.key_prefix));
   }
-  if (options.transport != "auto" && options.transport != "gloo") {
-    refuse(formatted("the transport '{}' is not known; there are: auto, gloo.", options.transport));
+  if (options.transport != "auto" && options.transport != "gloo" && options.transport != "nccl") {
+    refuse(formatted("the transport '{}' is not known; there are: auto, gloo, nccl.", options.transport));
+  }
+  if (const std::string why = distributed::why_no_nccl(); options.transport == "nccl" && !why.empty()) {
+    refuse(formatted("the transport nccl was asked for, and {}: take gloo, or run where a GPU and NCCL are.", why));
   }
   broadcast::BucketCutter({options.bucket_bytes, 256});  // says what is wrong with bucket_bytes
   if (options.chunk_bytes == 0) refuse("chunk_bytes is 0; it is at least 1.");

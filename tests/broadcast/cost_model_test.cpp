@@ -6,6 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
 
 #include "dbg/error.h"
 
@@ -72,6 +76,43 @@ TEST(CostModelTest, EachBucketCosts) {
   EXPECT_NEAR(estimate_cost(input).seconds, 10.1, 1e-9);
   input.total_bytes += 1;
   EXPECT_NEAR(estimate_cost(input).bucket_seconds, 0.11, 1e-9);
+}
+
+// The page's table, computed anew.
+TEST(CostModelTest, TheTableOfThePageIsTheModels) {
+  const char* folder = std::getenv("DBG_TEST_SOURCE_DIR");
+  ASSERT_NE(folder, nullptr);
+  std::ifstream page(std::string(folder) + "/docs/weight_broadcaster.md");
+  int rows = 0;
+  bool is_in_table = false;
+  for (std::string line; std::getline(page, line);) {
+    if (line.rfind("| consumers |", 0) == 0) is_in_table = true;
+    if (line.empty()) is_in_table = false;
+    std::istringstream cells(line);
+    char bar = 0;
+    int consumers = 0;
+    double seconds = 0;
+    std::string limit;
+    CostInput input = base();
+    if (!is_in_table || !(cells >> bar >> consumers >> bar >> input.consumer_nodes >> bar >> input.consumers_per_node >>
+                          bar >> input.num_senders >> bar >> input.cards_per_consumer_node >> bar >> seconds >> bar)) {
+      continue;
+    }
+    std::getline(cells, limit, '|');
+    input.total_bytes = 54000000000;
+    input.card_rate = 25e9;
+    input.local_rate = 200e9;
+    input.bucket_bytes = 1 << 30;
+    input.chunk_bytes = 1 << 20;
+    input.hop_seconds = 20e-6;
+    input.bucket_seconds = 1e-3;
+    EXPECT_EQ(consumers, input.consumer_nodes * input.consumers_per_node) << line;
+    const CostEstimate cost = estimate_cost(input);
+    EXPECT_NEAR(cost.seconds, seconds, 0.001) << line;
+    EXPECT_EQ(limit, " " + cost.limit + " ") << line;
+    ++rows;
+  }
+  EXPECT_GE(rows, 8);
 }
 
 TEST(CostModelTest, NonsenseIsRefused) {

@@ -15,80 +15,28 @@
 #include <thread>
 #include <vector>
 
-#include "broadcast/broadcaster_impl.h"
-#include "broadcast/syncing.h"
+#include "broadcast/failing_syncs.h"
 
 namespace dbg {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using test::Causes;
 using test::HookedSink;
+using test::one_cause;
 using test::quick_options;
 using test::run_workers_as_threads;
 using test::sample_weights;
 using test::ScratchSource;
 using test::sync_sample;
+using test::sync_well;
 using test::SyncSetup;
+using test::three_actors_two_consumers;
 using test::Worker;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
-
-// What each worker's second sync threw.
-class Causes {
- public:
-  void add(int worker, const CommFailure& failure) {
-    const std::lock_guard lock(mutex_);
-    failures_.emplace(worker, failure);
-  }
-  // All workers failed, for one cause. Returns it.
-  CommFailure only(int num_workers) const {
-    EXPECT_EQ(failures_.size(), static_cast<std::size_t>(num_workers));
-    if (failures_.empty()) return {};
-    for (const auto& [worker, failure] : failures_) {
-      EXPECT_EQ(failure.cause, failures_.begin()->second.cause) << "worker " << worker;
-      EXPECT_EQ(failure.kind, failures_.begin()->second.kind) << "worker " << worker;
-    }
-    return failures_.begin()->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<int, CommFailure> failures_;
-};
-
-// What a worker does in the sync that is to fail; `sink` is the consumer's own.
-using BadSync = std::function<void(WeightBroadcaster&, const Worker&, TensorMapSink& sink)>;
-
-void sync_well(WeightBroadcaster& broadcaster, const Worker& worker, TensorMapSink& sink, std::int64_t version) {
-  if (worker.is_actor()) {
-    ScratchSource source(sample_weights(version));
-    broadcaster.send(source, version);
-  } else {
-    broadcaster.receive(sink);
-  }
-}
-
-// Version 1 is synced, then the bad sync fails on all, then version 3 is synced by the same objects.
-CommFailure one_cause(const SyncSetup& setup, const BadSync& bad, milliseconds limit = milliseconds(5000)) {
-  Causes causes;
-  run_workers_as_threads(setup, [&](const Worker& worker) {
-    const auto broadcaster = worker.make();
-    TensorMapSink sink;
-    sync_sample(*broadcaster, worker, sink, 1);
-    causes.add(worker.id, test::failure_of_sync([&] { bad(*broadcaster, worker, sink); }, limit));
-    EXPECT_EQ(broadcaster->version(), 1);
-    EXPECT_FALSE(broadcaster->is_torn());
-    if (!worker.is_actor()) test::expect_version(sink, sample_weights(1));  // the old model, whole
-    sync_sample(*broadcaster, worker, sink, 3);
-  });
-  return causes.only(setup.size());
-}
-
-SyncSetup three_actors_two_consumers() {
-  return {{"a", "a", "c"}, {"b", "b"}, quick_options()};
-}
 
 TEST(SyncFailureTest, ASourceThatThrowsIsNamedWithItsWeight) {
   for (const int culprit : {0, 1, 2}) {  // root, relay, an actor that sends nothing
@@ -143,7 +91,8 @@ TEST(SyncFailureTest, ARelayWhoseSourcePartsIsNamedWithBothWeights) {
        "weight 5 is 'half' (float16 [33]) on the root"},
       {[](auto& weights) { weights[9].name = "int65"; }, "'int64' (int64 [10]) on the root and 'int65'"},
       {[](auto& weights) { weights[1].tensor = at::zeros({6}); }, "'after.flags' (float32 [5]) on the root"},
-      {[](auto& weights) { weights.pop_back(); }, "ends after 18 weights"},
+      {[](auto& weights) { weights.pop_back(); },
+       "weight 18 is 'last' (float32 [1]) on the root, and there is none on this rank"},
       {[](auto& weights) {
          weights.push_back({"extra", at::ones({2000})});
        },
@@ -159,9 +108,7 @@ TEST(SyncFailureTest, ARelayWhoseSourcePartsIsNamedWithBothWeights) {
           broadcaster.send(source, 2);
         });
     EXPECT_EQ(failure.kind, CommErrorKind::handshake_mismatch);
-    if (change.words != "extra") {
-      EXPECT_THAT(failure.cause, HasSubstr(change.words));
-    }
+    EXPECT_THAT(failure.cause, HasSubstr(change.words));
     EXPECT_THAT(failure.cause, HasSubstr("actor 1 on node a"));
   }
 }
@@ -397,147 +344,6 @@ TEST(SyncFailureTest, ActorsStopAfterTheSameWeightSoThatNobodyWaitsInACollective
     EXPECT_EQ(pulls[0], pulls[1]) << failing_weight;
     EXPECT_EQ(pulls[0], pulls[2]) << failing_weight;
   }
-}
-
-// Stands before a rank's transport and does harm.
-class HarmfulTransport : public broadcast::Transport {
- public:
-  explicit HarmfulTransport(std::shared_ptr<broadcast::Transport> inner) : inner_(std::move(inner)) {}
-  void control(broadcast::ControlMessage& message) override { inner_->control(message); }
-  std::uint64_t memory_for(std::uint64_t length) const override { return inner_->memory_for(length); }
-  std::uint64_t payload(const at::Tensor& memory, std::uint64_t length) override {
-    return inner_->payload(memory, length);
-  }
-  bool advance() override { return inner_->advance(); }
-  std::uint64_t finished_below() const override { return inner_->finished_below(); }
-  void finish(std::uint64_t number) override { inner_->finish(number); }
-  std::uint64_t sent_bytes() const override { return inner_->sent_bytes(); }
-
- protected:
-  std::shared_ptr<broadcast::Transport> inner_;
-};
-
-class CorruptingTransport : public HarmfulTransport {
- public:
-  using HarmfulTransport::HarmfulTransport;
-  std::uint64_t payload(const at::Tensor& memory, std::uint64_t length) override {
-    const std::uint64_t number = inner_->payload(memory, length);
-    if (number == 3) static_cast<std::uint8_t*>(memory.mutable_data_ptr())[length / 2] ^= 0x10;
-    return number;
-  }
-};
-
-TEST(SyncFailureTest, ACorruptedPayloadIsNamedWithItsDigestsAndNotCommitted) {
-  const CommFailure failure = one_cause({{"a"}, {"b", "c"}, quick_options()},
-                                        [&](WeightBroadcaster& broadcaster, const Worker& worker, TensorMapSink& sink) {
-                                          if (worker.id == 2) {
-                                            broadcaster.impl().wrap_transport = [](auto inner) {
-                                              return std::make_shared<CorruptingTransport>(inner);
-                                            };
-                                          }
-                                          const auto restore = [&] { broadcaster.impl().wrap_transport = nullptr; };
-                                          try {
-                                            sync_well(broadcaster, worker, sink, 2);
-                                          } catch (...) {
-                                            restore();
-                                            throw;
-                                          }
-                                        });
-  EXPECT_THAT(failure.cause, AllOf(HasSubstr("rollout 1 on node c"), HasSubstr("bucket 3 was damaged"),
-                                   HasSubstr("digest"), HasSubstr("'large'")));
-}
-
-// A relay that cuts one byte later than the root, which the header's comparison has to find before the payload.
-class ShiftingTransport : public HarmfulTransport {
- public:
-  using HarmfulTransport::HarmfulTransport;
-  void control(broadcast::ControlMessage& message) override {
-    inner_->control(message);
-    if (message.header.kind == broadcast::MessageKind::bucket && message.header.bucket == 2) ++message.header.length;
-  }
-  std::uint64_t payload(const at::Tensor& memory, std::uint64_t length) override {
-    ++payloads;
-    return inner_->payload(memory, length);
-  }
-  int payloads = 0;
-};
-
-TEST(SyncFailureTest, AHeaderThatDiffersIsFoundBeforeThePayload) {
-  std::shared_ptr<ShiftingTransport> shifting;
-  const CommFailure failure = one_cause({{"a", "a"}, {"b"}, quick_options()},
-                                        [&](WeightBroadcaster& broadcaster, const Worker& worker, TensorMapSink& sink) {
-                                          if (worker.id == 1) {
-                                            broadcaster.impl().wrap_transport = [&](auto inner) {
-                                              return shifting = std::make_shared<ShiftingTransport>(inner);
-                                            };
-                                          }
-                                          try {
-                                            sync_well(broadcaster, worker, sink, 2);
-                                          } catch (...) {
-                                            broadcaster.impl().wrap_transport = nullptr;
-                                            throw;
-                                          }
-                                        });
-  EXPECT_THAT(failure.cause, AllOf(HasSubstr("bucket 2: the length is"), HasSubstr("actor 1 on node a")));
-  ASSERT_TRUE(shifting);
-  EXPECT_EQ(shifting->payloads, 2);
-}
-
-// A message of an earlier sync in the pipe.
-class StaleTransport : public HarmfulTransport {
- public:
-  using HarmfulTransport::HarmfulTransport;
-  void control(broadcast::ControlMessage& message) override {
-    if (message.header.bucket == 1) message.header.generation -= 1;
-    inner_->control(message);
-  }
-};
-
-TEST(SyncFailureTest, AStalePeerIsShownWithBothGenerations) {
-  const CommFailure failure =
-      one_cause({}, [&](WeightBroadcaster& broadcaster, const Worker& worker, TensorMapSink& sink) {
-        if (worker.id == 0) {
-          broadcaster.impl().wrap_transport = [](auto inner) { return std::make_shared<StaleTransport>(inner); };
-        }
-        try {
-          sync_well(broadcaster, worker, sink, 2);
-        } catch (...) {
-          broadcaster.impl().wrap_transport = nullptr;
-          throw;
-        }
-      });
-  EXPECT_THAT(failure.cause, AllOf(HasSubstr("generation 0"), HasSubstr("generation 1")));
-}
-
-// A backend that does not come back when it is told to abort.
-class StuckTransport : public HarmfulTransport {
- public:
-  using HarmfulTransport::HarmfulTransport;
-  std::uint64_t payload(const at::Tensor& memory, std::uint64_t length) override {
-    std::this_thread::sleep_for(seconds(3));  // it ends at last, after the test's own deadlines
-    return inner_->payload(memory, length);
-  }
-};
-
-TEST(SyncFailureTest, AnAbortThatDoesNotReturnHasASecondDeadline) {
-  run_workers_as_threads({}, [&](const Worker& worker) {
-    const auto broadcaster = worker.make();
-    if (worker.is_actor()) {
-      broadcaster->impl().wrap_transport = [](auto inner) { return std::make_shared<StuckTransport>(inner); };
-      broadcaster->impl().second_deadline = milliseconds(300);
-      ScratchSource source(sample_weights(1), [](std::size_t number) {
-        if (number == 9) throw std::runtime_error("source gone");
-      });
-      const CommFailure failure = test::failure_of_sync([&] { broadcaster->send(source); }, milliseconds(2500));
-      EXPECT_THAT(failure.cause, HasSubstr("source gone"));
-      EXPECT_THAT(failure.advice, HasSubstr("end this process"));
-      return;
-    }
-    TensorMapSink sink;
-    const CommFailure failure = test::failure_of_sync([&] { broadcaster->receive(sink); }, milliseconds(2500));
-    EXPECT_THAT(failure.cause, HasSubstr("source gone"));
-  });
-  std::this_thread::sleep_for(seconds(3));  // the thread that was left behind ends before the test's statics go
 }
 
 TEST(SyncFailureTest, ASourceThatHangsIsNamedByThoseThatWait) {

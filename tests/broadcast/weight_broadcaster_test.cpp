@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -284,6 +287,31 @@ TEST(WeightBroadcasterTest, OptionsThatMakeNoSenseAreRefusedBeforeAnybodyWaits) 
   EXPECT_THAT(refusal([](BroadcastOptions& o) { o.interface = "eth99"; }), HasSubstr("eth99"));
   EXPECT_THROW(WeightBroadcaster::create(store, BroadcastRole::actor(1, 1, 1), quick_options()), ConfigError);
   EXPECT_THROW(WeightBroadcaster::create({}, BroadcastRole::actor(0, 1, 1), quick_options()), ConfigError);
+}
+
+// Of code, page and header the page is read, since only it could say something else.
+TEST(WeightBroadcasterTest, ThePageSaysTheDefaultsThatAre) {
+  const char* folder = std::getenv("DBG_TEST_SOURCE_DIR");
+  ASSERT_NE(folder, nullptr);
+  std::ifstream file(std::string(folder) + "/docs/weight_broadcaster.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const BroadcastOptions defaults;
+  EXPECT_TRUE(defaults.multi_sender);
+  EXPECT_EQ(defaults.multi_sender, WorkerMetadata().multi_sender);
+  const auto row = [&](const std::string& option, const std::string& value) {
+    EXPECT_THAT(page, HasSubstr(formatted("| `{}` | {} |", option, value)));
+  };
+  row("multi_sender", defaults.multi_sender ? "`true`" : "`false`");
+  row("rebuild_group", defaults.rebuild_group ? "`true`" : "`false`");
+  row("refuse_empty", defaults.refuse_empty ? "`true`" : "`false`");
+  row("name", formatted("`\"{}\"`", defaults.name));
+  row("transport", formatted("`\"{}\"`", defaults.transport));
+  row("key_prefix", formatted("`\"{}\"`", defaults.key_prefix));
+  row("depth", formatted("`{}`", defaults.depth));
+  row("bucket_bytes", formatted("{} MiB", defaults.bucket_bytes >> 20));
+  row("chunk_bytes", formatted("{} KiB", defaults.chunk_bytes >> 10));
+  row("timeout", formatted("{} min", std::chrono::duration_cast<std::chrono::minutes>(defaults.timeout).count()));
+  row("integrity", defaults.integrity == Integrity::bucket ? "`bucket`" : "another");
 }
 
 TEST(WeightBroadcasterTest, OneLineSaysWhoSends) {

@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// The calls for real: NCCL's, and CUDA's through torch's device-neutral streams and events, so that no CUDA runtime has
+// to be linked.
+#include "broadcast/nccl_calls.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/formatted.h"
+#include "broadcast/transport.h"
+#include "distributed/nccl_backend.h"
+
+namespace dbg::broadcast {
+namespace {
+
+using std::chrono::steady_clock;
+
+void check(ncclResult_t result, const char* call) {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  throw WireError(CommErrorKind::broken, -1, formatted("{}: {}", call, ncclGetErrorString(result)));
+}
+
+void require_gpu() {
+  if (const std::string why = distributed::why_no_nccl(); !why.empty()) {
+    throw ConfigError(formatted("the transport nccl was asked for, and {}: take gloo, or run where a GPU is.", why));
+  }
+}
+
+class RealNcclCalls : public NcclCalls {
+ public:
+  RealNcclCalls(const std::string& id, int rank, int size, std::chrono::milliseconds timeout)
+      : timeout_(timeout),
+        guard_(c10::DeviceType::CUDA),
+        device_(guard_.getDevice()),
+        stream_(guard_.getStreamFromGlobalPool(device_)) {
+    ncclUniqueId unique;
+    if (id.size() != sizeof unique)
+      throw ConfigError(formatted("an id of NCCL has {} bytes, and {} came.", sizeof unique, id.size()));
+    std::memcpy(&unique, id.data(), sizeof unique);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    try {
+      check(ncclCommInitRankConfig(&comm_, size, unique, rank, &config), "ncclCommInitRankConfig");
+      settle("ncclCommInitRankConfig");
+    } catch (...) {
+      abort();
+      throw;
+    }
+  }
+
+  ~RealNcclCalls() override {
+    abort();
+    for (void* memory : memory_) static_cast<void>(ncclMemFree(memory));
+  }
+
+  void* allocate(std::uint64_t size) override {
+    void* memory = nullptr;
+    check(ncclMemAlloc(&memory, std::max<std::uint64_t>(size, 1)), "ncclMemAlloc");
+    memory_.push_back(memory);
+    return memory;
+  }
+
+  void copy_in(void* device, const void* host, std::uint64_t size) override {
+    const c10::StreamGuard guard(stream_);
+    on_device(device, size).copy_(on_host(host, size), /*non_blocking=*/true);
+  }
+
+  void copy_out(void* host, const void* device, std::uint64_t size) override {
+    const c10::StreamGuard guard(stream_);
+    on_host(host, size).copy_(on_device(device, size), /*non_blocking=*/true);
+  }
+
+  void broadcast(void* device, std::uint64_t size) override {
+    const c10::StreamGuard guard(stream_);
+    auto* const stream = static_cast<cudaStream_t>(stream_.native_handle());
+    check(ncclBroadcast(device, device, size, ncclUint8, 0, comm_, stream), "ncclBroadcast");
+    settle("ncclBroadcast");
+  }
+
+  std::uint64_t record() override {
+    events_.emplace_back(c10::DeviceType::CUDA);
+    events_.back().record(stream_);
+    return first_mark_ + events_.size() - 1;
+  }
+
+  bool is_done(std::uint64_t mark) override {
+    ncclResult_t state = ncclSuccess;
+    check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError");
+    check(state, "the communicator");
+    while (!events_.empty() && first_mark_ <= mark && events_.front().query()) {
+      events_.pop_front();
+      ++first_mark_;
+    }
+    return mark < first_mark_;
+  }
+
+  void abort() noexcept override {
+    if (comm_ == nullptr) return;
+    static_cast<void>(ncclCommAbort(std::exchange(comm_, nullptr)));
+  }
+
+ private:
+  at::Tensor on_device(const void* memory, std::uint64_t size) const {
+    return at::from_blob(const_cast<void*>(memory), {static_cast<std::int64_t>(size)},
+                         at::TensorOptions().dtype(at::kByte).device(device_));
+  }
+  static at::Tensor on_host(const void* memory, std::uint64_t size) {
+    return at::from_blob(const_cast<void*>(memory), {static_cast<std::int64_t>(size)},
+                         at::TensorOptions().dtype(at::kByte));
+  }
+
+  // A non-blocking communicator says "in progress" first; the next call has to wait for it.
+  void settle(const char* call) {
+    const auto deadline = steady_clock::now() + timeout_;
+    auto pause = std::chrono::microseconds(10);
+    for (;;) {
+      ncclResult_t state = ncclSuccess;
+      check(ncclCommGetAsyncError(comm_, &state), call);
+      check(state, call);
+      if (state == ncclSuccess) return;
+      if (steady_clock::now() >= deadline) {
+        throw WireError(CommErrorKind::timeout, -1, formatted("{} was not done within {} ms", call, timeout_.count()));
+      }
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, std::chrono::microseconds(1000));
+    }
+  }
+
+  const std::chrono::milliseconds timeout_;
+  const c10::impl::VirtualGuardImpl guard_;
+  const c10::Device device_;
+  const c10::Stream stream_;
+  ncclComm_t comm_ = nullptr;
+  std::vector<void*> memory_;
+  std::deque<c10::Event> events_;
+  std::uint64_t first_mark_ = 0;  // of the first in events_
+};
+
+}  // namespace
+
+std::string make_nccl_id() {
+  require_gpu();
+  ncclUniqueId id;
+  check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  return {reinterpret_cast<const char*>(&id), sizeof id};
+}
+
+std::shared_ptr<NcclCalls> make_nccl_calls(const std::string& id, int rank, int size,
+                                           std::chrono::milliseconds timeout) {
+  require_gpu();
+  return std::make_shared<RealNcclCalls>(id, rank, size, timeout);
+}
+
+}  // namespace dbg::broadcast
