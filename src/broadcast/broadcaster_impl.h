@@ -3,6 +3,9 @@
 // What a WeightBroadcaster holds from sync to sync.
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -51,6 +54,7 @@ struct WeightBroadcaster::Impl {
   std::atomic<std::int64_t> version{-1};
   std::atomic<bool> is_torn{false};
   bool is_final = false;
+  pid_t owner_pid = ::getpid();
   std::int64_t last_generation = -1;
   bool is_last_done = false;  ///< on the root: all have said that they are done with it
 
@@ -64,6 +68,8 @@ struct WeightBroadcaster::Impl {
   broadcast::CutRules cut_rules() const { return {options.bucket_bytes, 256}; }
   std::string describe() const;
 
+  /// Throws unless this worker may sync now by the call of `wanted` role.
+  void require(WorkerRole wanted) const;
   SyncReport send(WeightSource& source, std::optional<std::int64_t> wanted_version);
   SyncReport receive(WeightSink& sink);
   void finalize() noexcept;

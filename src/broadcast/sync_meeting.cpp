@@ -27,6 +27,8 @@ std::string key_of(std::int64_t generation, const std::string& name) {
   return formatted("s/{}/{}", generation, name);
 }
 
+constexpr milliseconds kFollowersGrace{400};
+
 // Waits between looks: a commit is waited for on the critical path, so never long.
 class ShortPause {
  public:
@@ -78,7 +80,8 @@ std::int64_t SyncMeeting::meet(const std::string& what, const std::map<std::stri
   request.ranks.resize(who_.size());
   std::iota(request.ranks.begin(), request.ranks.end(), 0);
   request.rank_in_group = worker_;
-  request.timeout = timeout_;
+  // The leader gives up a little before the others, so that they hear its cause and need not find one each.
+  request.timeout = worker_ == 0 ? timeout_ : timeout_ + kFollowersGrace;
   request.settings = settings;
   try {
     const distributed::HandshakeResult agreed = distributed::shake_hands(store_, "meet", request);

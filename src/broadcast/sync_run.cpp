@@ -24,7 +24,7 @@ SyncCause cause_of_wait(const SyncRun& run, CommErrorKind kind, const std::vecto
   const SyncContext& context = *run.context;
   SyncCause cause;
   cause.kind = kind;
-  const SyncWatch::Roll roll = context.watch->call_roll(run.generation, kRollLimit);
+  const SyncWatch::Roll roll = run.watch().call_roll(run.generation, kRollLimit);
   const auto name = [&](int worker) { return context.who[static_cast<std::size_t>(worker)]; };
   std::vector<std::string> silent;
   for (const int worker : roll.silent) silent.push_back(name(worker));
@@ -62,7 +62,7 @@ SyncCause cause_of_failure(const SyncRun& run) {
   const SyncContext& context = *run.context;
   const auto known = [&]() -> std::optional<SyncCause> {
     std::optional<SyncCause> cause;
-    base::run_fenced([&] { cause = context.watch->verdict(run.generation).cause; });
+    base::run_fenced([&] { cause = run.watch().verdict(run.generation).cause; });
     if (!cause && run.signal->cause()) {
       cause.emplace();
       cause->text = *run.signal->cause();

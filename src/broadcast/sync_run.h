@@ -37,6 +37,7 @@ struct ForeignFailure {
 /// What both threads of a rank use during a sync. Each owns it: the wire's thread may be left behind.
 struct SyncRun {
   std::shared_ptr<const SyncContext> context;
+  std::shared_ptr<SyncWatch> its_watch;  ///< the broadcaster lets its own go when it is finalized
   std::int64_t generation = 0;
   std::int64_t version = 0;
   int rank = -1;
@@ -47,7 +48,7 @@ struct SyncRun {
   std::uint64_t sent_bytes = 0;   ///< likewise
   std::uint64_t num_buckets = 0;  ///< likewise
 
-  SyncWatch& watch() const { return *context->watch; }
+  SyncWatch& watch() const { return *its_watch; }
 };
 
 /// Inside a catch block: what went wrong, from this rank's view. Asks who is there when a peer did not do its part.

@@ -64,6 +64,7 @@ std::shared_ptr<broadcast::SyncRun> WeightBroadcaster::Impl::meet(const SyncHell
     is_last_done = false;
     auto run = std::make_shared<SyncRun>();
     run->context = context;
+    run->its_watch = context->watch;
     run->generation = generation;
     run->rank = place.rank;
     run->signal = context->watch->begin(generation);

@@ -181,25 +181,43 @@ WeightBroadcaster::~WeightBroadcaster() {
   finalize();
 }
 
-SyncReport WeightBroadcaster::send(WeightSource& source, std::optional<std::int64_t> version) {
-  if (impl_->is_final) throw LogicError("WeightBroadcaster: send() after finalize().");
-  if (impl_->role != WorkerRole::actor) {
-    throw LogicError(formatted("WeightBroadcaster: {} called send(); rollouts call receive().", impl_->context->own()));
+void WeightBroadcaster::Impl::require(WorkerRole wanted) const {
+  const char* call = wanted == WorkerRole::actor ? "send" : "receive";
+  if (is_final) throw LogicError(formatted("WeightBroadcaster: {}() after finalize().", call));
+  if (const pid_t own = ::getpid(); own != owner_pid) {
+    broadcast::SyncCause cause;
+    cause.kind = CommErrorKind::forked;
+    cause.text = formatted("process {} is a child of {}, which made the broadcaster", own, owner_pid);
+    cause.advice = "make broadcasters after the fork, or start workers by exec";
+    throw_failure(cause, Clock::now());
   }
+  if (role != wanted) {
+    throw LogicError(formatted("WeightBroadcaster: {} called {}(); actors call send(), rollouts call receive().",
+                               context->own(), call));
+  }
+}
+
+SyncReport WeightBroadcaster::send(WeightSource& source, std::optional<std::int64_t> version) {
+  impl_->require(WorkerRole::actor);
   return impl_->send(source, version);
 }
 
 SyncReport WeightBroadcaster::receive(WeightSink& sink) {
-  if (impl_->is_final) throw LogicError("WeightBroadcaster: receive() after finalize().");
-  if (impl_->role != WorkerRole::rollout) {
-    throw LogicError(formatted("WeightBroadcaster: {} called receive(); actors call send().", impl_->context->own()));
-  }
+  impl_->require(WorkerRole::rollout);
   return impl_->receive(sink);
 }
 
 void WeightBroadcaster::Impl::finalize() noexcept {
   if (is_final) return;
   is_final = true;
+  if (::getpid() != owner_pid) {
+    // A forked child has neither the threads nor the connections that would have to end; they are the parent's.
+    base::run_fenced([&] {
+      static_cast<void>(new std::optional<Group>(std::move(group)));
+      static_cast<void>(new std::shared_ptr<broadcast::SyncWatch>(std::move(context->watch)));
+    });
+    return;
+  }
   base::run_fenced([&] {
     drop_group();
     memory.clear();

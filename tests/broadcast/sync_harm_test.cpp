@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <stdexcept>
@@ -144,10 +145,14 @@ class StuckTransport : public HarmfulTransport {
  public:
   using HarmfulTransport::HarmfulTransport;
   std::uint64_t payload(const at::Tensor& memory, std::uint64_t length) override {
+    is_stuck = true;
     std::this_thread::sleep_for(seconds(3));  // it ends at last, after the test's own deadlines
     return inner_->payload(memory, length);
   }
+  static std::atomic<bool> is_stuck;
 };
+
+std::atomic<bool> StuckTransport::is_stuck{false};
 
 TEST(SyncHarmTest, AnAbortThatDoesNotReturnHasASecondDeadline) {
   SyncSetup setup;
@@ -158,6 +163,10 @@ TEST(SyncHarmTest, AnAbortThatDoesNotReturnHasASecondDeadline) {
       broadcaster->impl().wrap_transport = [](auto inner) { return std::make_shared<StuckTransport>(inner); };
       broadcaster->impl().second_deadline = milliseconds(300);
       ScratchSource source(sample_weights(1), [](std::size_t number) {
+        const auto deadline = std::chrono::steady_clock::now() + seconds(10);
+        while (number == 9 && !StuckTransport::is_stuck && std::chrono::steady_clock::now() < deadline) {
+          std::this_thread::sleep_for(milliseconds(1));
+        }
         if (number == 9) throw std::runtime_error("source gone");
       });
       const CommFailure failure = test::failure_of_sync([&] { broadcaster->send(source); }, milliseconds(2500));

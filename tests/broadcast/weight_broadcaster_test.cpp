@@ -18,6 +18,7 @@
 #include "broadcast/syncing.h"
 #include "dbg/group_coordinator.h"
 #include "dbg/world.h"
+#include "support/forked_child.h"
 #include "support/log_capture.h"
 
 namespace dbg {
@@ -259,11 +260,33 @@ TEST(WeightBroadcasterTest, TheWrongCallForTheRoleSaysSo) {
       worker.is_actor() ? broadcaster->receive(sink) : broadcaster->send(source);
       ADD_FAILURE() << "accepted";
     } catch (const LogicError& error) {
-      EXPECT_THAT(error.what(), HasSubstr(worker.is_actor() ? "actors call send()" : "rollouts call receive()"));
+      EXPECT_THAT(error.what(), HasSubstr("actors call send(), rollouts call receive()"));
     }
     broadcaster->finalize();
     EXPECT_THROW(worker.is_actor() ? broadcaster->send(source) : broadcaster->receive(sink), LogicError);
   });
+}
+
+TEST(WeightBroadcasterTest, AForkedChildNeitherSyncsNorHangs) {
+  // One worker's constructor meets nobody when a driver has laid out the topology.
+  const auto actor = WeightBroadcaster::metadata(WorkerRole::actor, 0, 1, quick_options());
+  const auto rollout = WeightBroadcaster::metadata(WorkerRole::rollout, 0, 1, quick_options());
+  auto broadcaster =
+      WeightBroadcaster::create(c10::make_intrusive<c10d::HashStore>(), build_topology({actor}, {rollout}),
+                                WorkerRole::actor, 0, quick_options());
+  const test::ForkedChild child = test::run_forked([&] {
+    TensorListSource source({});
+    try {
+      broadcaster->send(source);
+      return 1;
+    } catch (const SyncError& error) {
+      if (error.kind() != CommErrorKind::forked) return 2;
+    }
+    broadcaster.reset();
+    return 0;
+  });
+  EXPECT_FALSE(child.hung);
+  EXPECT_EQ(child.exit_code, 0) << child.output;
 }
 
 TEST(WeightBroadcasterTest, OptionsThatMakeNoSenseAreRefusedBeforeAnybodyWaits) {
