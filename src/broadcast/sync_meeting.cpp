@@ -126,7 +126,10 @@ std::string SyncMeeting::await(const std::string& key, int worker, const distrib
   const auto deadline = steady_clock::now() + timeout_;
   ShortPause pause;
   for (;;) {
-    if (auto value = store_->peek(key)) return *value;
+    // Asked first whether it is there: that disturbs others least (a FileStore's readers share, its writers do not).
+    if (store_->check({key})) {
+      if (auto value = store_->peek(key)) return *value;
+    }
     if (signal.cause()) throw Interrupted();
     if (steady_clock::now() >= deadline) throw MeetingTimeout{{worker}, "the root's word to begin"};
     pause.wait();
@@ -155,21 +158,27 @@ void SyncMeeting::put_ready(std::int64_t generation) {
 
 void SyncMeeting::await_all_ready(std::int64_t generation, const distributed::AbortSignal& signal) {
   const auto deadline = steady_clock::now() + timeout_;
-  std::vector<int> missing;
-  for (int id = 0; id < static_cast<int>(who_.size()); ++id) {
-    if (id != worker_) missing.push_back(id);
-  }
+  const std::vector<std::string> keys = keys_of_others(generation, "ready");
   ShortPause pause;
-  for (;;) {
-    missing.erase(
-        std::remove_if(missing.begin(), missing.end(),
-                       [&](int id) { return store_->peek(key_of(generation, formatted("ready/{}", id))).has_value(); }),
-        missing.end());
-    if (missing.empty()) return;
+  while (!store_->check(keys)) {
     if (signal.cause()) throw Interrupted();
-    if (steady_clock::now() >= deadline) throw MeetingTimeout{missing, "the bytes to be through"};
+    if (steady_clock::now() >= deadline) {
+      std::vector<int> missing;
+      for (int id = 0; id < static_cast<int>(who_.size()); ++id) {
+        if (id != worker_ && !store_->check({key_of(generation, formatted("ready/{}", id))})) missing.push_back(id);
+      }
+      throw MeetingTimeout{missing, "the bytes to be through"};
+    }
     pause.wait();
   }
+}
+
+std::vector<std::string> SyncMeeting::keys_of_others(std::int64_t generation, const std::string& name) const {
+  std::vector<std::string> keys;
+  for (int id = 0; id < static_cast<int>(who_.size()); ++id) {
+    if (id != worker_) keys.push_back(key_of(generation, formatted("{}/{}", name, id)));
+  }
+  return keys;
 }
 
 void SyncMeeting::await_verdict(const std::function<bool()>& is_decided, const distributed::AbortSignal& signal) const {
@@ -188,23 +197,19 @@ void SyncMeeting::put_done(std::int64_t generation, const std::string& failure) 
 
 std::vector<std::optional<std::string>> SyncMeeting::await_all_done(std::int64_t generation) {
   const auto deadline = steady_clock::now() + timeout_;
-  std::vector<std::optional<std::string>> ends(who_.size());
-  ends[static_cast<std::size_t>(worker_)] = "";
+  const std::vector<std::string> keys = keys_of_others(generation, "done");
   ShortPause pause;
-  for (;;) {
-    bool is_complete = true;
-    for (std::size_t id = 0; id < who_.size(); ++id) {
-      if (ends[id]) continue;
-      const auto text = store_->peek(key_of(generation, formatted("done/{}", id)));
-      if (text) {
-        ends[id] = *text == "ok" ? std::string() : *text;
-      } else {
-        is_complete = false;
-      }
+  while (!store_->check(keys) && steady_clock::now() < deadline) pause.wait();
+  std::vector<std::optional<std::string>> ends(who_.size());
+  for (int id = 0; id < static_cast<int>(who_.size()); ++id) {
+    auto& end = ends[static_cast<std::size_t>(id)];
+    if (id == worker_) {
+      end = "";
+    } else if (const auto text = store_->peek(key_of(generation, formatted("done/{}", id)))) {
+      end = *text == "ok" ? std::string() : *text;
     }
-    if (is_complete || steady_clock::now() >= deadline) return ends;
-    pause.wait();
   }
+  return ends;
 }
 
 void SyncMeeting::forget(std::int64_t generation) {

@@ -85,6 +85,7 @@ class SyncMeeting {
   const std::vector<std::string>& who() const noexcept { return who_; }
 
  private:
+  std::vector<std::string> keys_of_others(std::int64_t generation, const std::string& name) const;
   std::string await(const std::string& key, int worker, const distributed::AbortSignal& signal);
 
   c10::intrusive_ptr<distributed::TrackedStore> store_;

@@ -223,6 +223,7 @@ std::optional<SyncCause> SyncWatch::decide_commit(std::int64_t generation) {
 
 SyncWatch::Verdict SyncWatch::verdict(std::int64_t generation) {
   Verdict found;
+  if (!store_->check({key_of(generation, "verdict")})) return found;
   const auto text = store_->peek(key_of(generation, "verdict"));
   found.is_decided = text.has_value();
   if (text && *text != kCommit) found.cause = SyncCause::from_json(*text);
