@@ -103,11 +103,11 @@ void TrackedStore::wait(const std::vector<std::string>& keys) {
 void TrackedStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   const bool is_endless = timeout == kNoTimeout;
   const auto own_deadline = is_endless ? Clock::time_point::max() : Clock::now() + timeout;
-  const auto deadline = std::min(own_deadline, deadline_.load(std::memory_order_relaxed));
   const std::vector<std::string> all = full(keys);
   PollPause pause;
   while (!inner_->check(all)) {
-    if (!pause.wait(deadline)) {
+    // Read each time: another thread may end the wait by moving it.
+    if (!pause.wait(std::min(own_deadline, deadline_.load(std::memory_order_relaxed)))) {
       C10_THROW_ERROR(DistStoreError,
                       formatted("wait timeout after {}ms, keys: {}", timeout.count(), fmt::join(all, ", ")));
     }

@@ -48,7 +48,7 @@ class TrackedStore : public c10d::Store {
   c10::intrusive_ptr<c10d::Store> clone();  // NOLINT(modernize-use-override)
 
   /// No wait goes beyond it, however long its own timeout: a backend that waits for one key after the other would take
-  /// that many timeouts. nullopt: none.
+  /// that many timeouts. nullopt: none. Holds for waits that are under way too.
   void set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline);
 
   /// The value, or nullopt when the key is not there. Never waits, which `get` may do even after a `check`.
@@ -58,6 +58,9 @@ class TrackedStore : public c10d::Store {
   /// Deletes all keys that this store or a clone of it wrote. Returns false when `inner` failed at one of them; the
   /// others are not tried then (it is likely gone). Never throws.
   bool delete_written_keys() noexcept;
+
+  /// The store it stands on.
+  const c10::intrusive_ptr<c10d::Store>& inner() const noexcept { return inner_; }
 
   /// With the prefix, sorted: for tests and messages.
   std::vector<std::string> written_keys() const;
