@@ -78,6 +78,9 @@ struct DBG_API BroadcastTopology {
   /// `2 of 8 actors send, world_size 6`.
   std::string describe() const;
 
+  /// Throws: ConfigError unless ranks, senders, nodes and endpoint fit together, as those of build_topology do.
+  void check() const;
+
   /// For the driver that hands it on.
   std::string to_json() const;
   /// Throws: ConfigError naming what is missing or makes no sense.

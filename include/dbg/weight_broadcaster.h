@@ -32,8 +32,8 @@ enum class Integrity {
 
 /// How fast links are, for the prediction in the report. Bytes a second, each direction.
 struct LinkRates {
-  double card = 0;   ///< of one network card
-  double local = 0;  ///< between two ranks of a node; 0: no limit
+  double card = 0;   ///< of one network card, bytes a second
+  double local = 0;  ///< between two ranks of a node, bytes a second; 0: no limit
   int cards_per_consumer_node = 1;
   double hop_seconds = 0;     ///< the latency of one message
   double bucket_seconds = 0;  ///< what a bucket costs beside its bytes
@@ -45,7 +45,7 @@ struct BroadcastOptions {
   std::string name = "weights";
   /// `auto`: gloo. `nccl`: the bytes go over NCCL, what steers them over gloo.
   std::string transport = "auto";
-  /// How much goes at once. Larger: less overhead; smaller: less memory, an earlier start.
+  /// How much goes at once, at least 64. Larger: less overhead; smaller: less memory, an earlier start.
   std::uint64_t bucket_bytes = std::uint64_t{64} << 20;
   /// What is passed on at once along the chain.
   std::uint64_t chunk_bytes = std::uint64_t{512} << 10;
@@ -57,7 +57,8 @@ struct BroadcastOptions {
   SourceKind source_kind = SourceKind::full_weights;
   /// Makes the group anew for each sync and closes it after; else only after a failure.
   bool rebuild_group = false;
-  /// Of each single wait for another rank, also for one whose source or sink is at work. No limit of the whole sync.
+  /// Of each single wait for another rank, also for one whose source or sink is at work, and of each call to the store.
+  /// No limit of the whole sync: ranks that wait for its end wait on as long as buckets move somewhere.
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   Integrity integrity = Integrity::bucket;
   /// A source without a single weight: an error, or a success with 0 weights.
@@ -97,10 +98,13 @@ class DBG_API SyncError : public CommError {
 /// One worker's part in syncing weights: root, relay, consumer, or an actor that sends nothing.
 ///
 /// All workers call it for each sync: actors `send`, rollouts `receive`. Either all of them return a report, or all of
-/// them throw a SyncError with the same cause within the timeout and about a second. After a failure the next sync
-/// works again, without any of these objects being made anew, when the workers are alive.
+/// them throw a SyncError with the same cause within the timeout and about a second; ten more where a backend does not
+/// come back from an abort. Without the store nobody can agree on anything: when it is dead or silent, each rank throws
+/// in time for a cause of its own. After a failure the next sync works again, without any of these objects being made
+/// anew, when the workers are alive.
 /// A rank may be a process or a thread.
-/// Threads: one thread at a time; sources and sinks are called on the thread that calls.
+/// Threads: one thread at a time; sources and sinks are called on the thread that calls. `version()` and `is_torn()`
+/// may be asked from any thread.
 class DBG_API WeightBroadcaster {
  public:
   /// Meets the other workers in the store and lays out who sends.
@@ -129,19 +133,24 @@ class DBG_API WeightBroadcaster {
   /// Collective: on every actor, while every rollout calls `receive`. The source is driven to its end on every actor.
   /// When a sync fails, actors that are alive stop after the same weight, so that a source that is a collective leaves
   /// none of them waiting.
+  /// The root returns when all consumers have said how their commits went, or after the timeout.
   /// Throws: SyncError; LogicError on a rollout.
   SyncReport send(WeightSource& source, std::optional<std::int64_t> version = std::nullopt);
 
   /// Receives all weights into the sink and commits them.
+  ///
+  /// Collective: on every rollout, while every actor calls `send`.
   /// Throws: SyncError; LogicError on an actor.
   SyncReport receive(WeightSink& sink);
 
   /// Frees group, buffers and thread, and deletes keys. Further calls do nothing; a sync after it is a LogicError.
   void finalize() noexcept;
 
-  /// The version that was committed last; -1 before the first. On actors: the last one that all consumers committed.
+  /// The version that was committed last; -1 before the first. On the root: the last one that all consumers committed;
+  /// on other actors, who do not hear of the commits: the last one that all consumers had whole and were to commit.
   std::int64_t version() const noexcept;
-  /// On a consumer: a sync into an in-place sink failed in the middle, and no full one has come since.
+  /// On a consumer: the model is a mixture. It is while a sync writes into an in-place sink and while a sink commits,
+  /// and stays so after one that failed there, until the next full sync.
   bool is_torn() const noexcept;
 
   const BroadcastTopology& topology() const noexcept;

@@ -73,17 +73,20 @@ class DBG_API WeightSink {
   WeightSink& operator=(const WeightSink&) = delete;
   virtual ~WeightSink();
 
+  /// Asked once, before a sync begins.
   virtual Mode mode() const = 0;
 
   /// A sync begins; what an earlier one left staged is void.
   virtual void begin(std::int64_t version);
 
-  /// Where the weight's values shall be put: a contiguous CPU tensor of its dtype and shape. Undefined, as by default:
+  /// Where the weight's values shall be put: a contiguous CPU tensor of its dtype and shape, no conjugate or negative
+  /// view. Undefined, as by default:
   /// large weights get fresh memory, small ones stay in the bucket they came in.
   virtual at::Tensor storage_for(const WeightInfo& weight);
 
-  /// A weight is there, whole. `is_view`: `tensor` lies in a bucket and is valid during this call only; copy what is to
-  /// stay. Else it is the sink's to keep. Throws: anything; every rank of the sync then gets its text.
+  /// A weight is there, whole. `is_view`: `tensor` lies in a bucket, is valid during this call only and must not be
+  /// written to, since its bytes may be on their way to other consumers; copy what is to stay. Else it is the sink's to
+  /// keep. Throws: anything; every rank of the sync then gets its text.
   virtual void take(const WeightInfo& weight, const at::Tensor& tensor, bool is_view) = 0;
 
   /// All weights came. Throws: anything, when something is missing; every rank of the sync then gets its text.

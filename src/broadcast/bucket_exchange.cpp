@@ -91,11 +91,30 @@ void BucketExchange::push(BucketItem item) {
   changed_.notify_all();
 }
 
+void BucketExchange::push_below(std::size_t most, BucketItem item) {
+  std::unique_lock lock(mutex_);
+  wait_until(lock, [&] { return items_.size() < most; });
+  items_.push_back(std::move(item));
+  changed_.notify_all();
+}
+
+void BucketExchange::close() {
+  const std::lock_guard lock(mutex_);
+  is_closed_ = true;
+  changed_.notify_all();
+}
+
+void BucketExchange::await_closed() {
+  std::unique_lock lock(mutex_);
+  wait_until(lock, [&] { return is_closed_; });
+}
+
 BucketItem BucketExchange::pop() {
   std::unique_lock lock(mutex_);
   wait_until(lock, [&] { return !items_.empty(); });
   BucketItem item = std::move(items_.front());
   items_.pop_front();
+  changed_.notify_all();
   return item;
 }
 
@@ -105,6 +124,7 @@ std::optional<BucketItem> BucketExchange::pop_unless_memory_is_wanted() {
   if (items_.empty()) return std::nullopt;
   BucketItem item = std::move(items_.front());
   items_.pop_front();
+  changed_.notify_all();
   return item;
 }
 

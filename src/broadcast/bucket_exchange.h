@@ -57,10 +57,17 @@ class BucketExchange {
   void release(at::Tensor memory);
 
   void push(BucketItem item);
+  /// The same once fewer than `most` buckets wait to be popped.
+  void push_below(std::size_t most, BucketItem item);
   /// Waits for a bucket.
   BucketItem pop();
   /// Waits for a bucket or until somebody waits for memory: nullopt then.
   std::optional<BucketItem> pop_unless_memory_is_wanted();
+
+  /// The wire has no objection to the last item, and asks for no more.
+  void close();
+  /// Waits for that.
+  void await_closed();
 
   /// Wakes all that wait, to look at the signal.
   void wake();
@@ -78,6 +85,7 @@ class BucketExchange {
   std::vector<at::Tensor> free_;  // under mutex_
   std::deque<BucketItem> items_;  // under mutex_
   int num_waiting_ = 0;           // under mutex_
+  bool is_closed_ = false;        // under mutex_
   std::size_t total_;
   std::size_t most_in_use_ = 0;  // under mutex_
   const std::shared_ptr<distributed::AbortSignal> signal_;

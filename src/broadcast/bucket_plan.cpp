@@ -86,6 +86,12 @@ BucketCutter::BucketCutter(const CutRules& rules) : rules_(rules) {
 
 std::vector<Piece> BucketCutter::add(const WeightInfo& weight) {
   const std::uint64_t total = size_bytes_of(weight);
+  if (total / rules_.bucket_bytes >= kMostPieces) {
+    throw ConfigError(
+        formatted("the weight {} has {} bytes, which buckets of {} bytes would cut into more than {} "
+                  "pieces; raise bucket_bytes.",
+                  text_of(weight), total, rules_.bucket_bytes, kMostPieces));
+  }
   const auto [known, is_new] = numbers_.emplace(weight.name, weights_);
   if (!is_new) {
     throw ConfigError(formatted("the weight '{}' is there twice, as number {} and as number {}; names are unique.",

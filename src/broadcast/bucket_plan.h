@@ -45,6 +45,9 @@ struct CutRules {
   std::uint64_t alignment = 256;
 };
 
+/// More pieces than any model has: a weight that would be cut into more is refused, before they are made.
+inline constexpr std::uint64_t kMostPieces = std::uint64_t{1} << 20;
+
 /// The smallest bucket that is accepted.
 inline constexpr std::uint64_t kLeastBucketBytes = 64;
 
@@ -75,7 +78,8 @@ class BucketCutter {
   explicit BucketCutter(const CutRules& rules);
 
   /// The pieces of the next weight, in order.
-  /// Throws: ConfigError for a name that was there before, or as `size_bytes_of`; nothing has changed then.
+  /// Throws: ConfigError for a name that was there before, for more than kMostPieces, or as `size_bytes_of`; nothing
+  /// has changed then.
   std::vector<Piece> add(const WeightInfo& weight);
 
   /// The bucket that pieces go to now, and its length so far.

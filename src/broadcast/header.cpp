@@ -95,6 +95,7 @@ HeaderBytes encode(const Header& header) noexcept {
   put(bytes, 88, header.model_version);
   put(bytes, 96, header.total_bytes);
   put(bytes, 104, header.weights_digest);
+  put(bytes, 112, header.info_digest);
   put(bytes, kChecksumAt, codec::crc32(bytes.data(), kChecksumAt));
   return bytes;
 }
@@ -137,6 +138,22 @@ Header decode_header(const HeaderBytes& bytes, const HeaderLimits& limits) {
   header.model_version = get<std::int64_t>(bytes.data() + 88);
   header.total_bytes = get<std::uint64_t>(bytes.data() + 96);
   header.weights_digest = get<std::uint64_t>(bytes.data() + 104);
+  header.info_digest = get<std::uint32_t>(bytes.data() + 112);
+  if ((flags & ~(kFlagLast | kFlagDigests)) != 0) {
+    refuse(formatted("a header has the flags {:#x}, and {:#x} are known", flags, kFlagLast | kFlagDigests));
+  }
+  if (get<std::uint32_t>(bytes.data() + 84) != 0 || get<std::uint64_t>(bytes.data() + 116) != 0) {
+    refuse("a header says something where this version of the format says nothing");
+  }
+  const bool is_commit = header.kind == MessageKind::commit;
+  if (header.is_last != is_commit) {
+    refuse(formatted("a {} says that it is {} message of the stream", is_commit ? "commit record" : "bucket",
+                     header.is_last ? "the last" : "not the last"));
+  }
+  if (is_commit && (header.length > 0 || header.info_bytes > 0)) {
+    refuse(formatted("a commit record announces {} bytes and {} bytes of infos, and it has none", header.length,
+                     header.info_bytes));
+  }
   if (header.generation != limits.generation) {
     refuse(formatted("a message of sync generation {} came in sync generation {}: a peer is still in another sync",
                      header.generation, limits.generation),
@@ -196,6 +213,16 @@ std::vector<WeightInfo> decode_infos(const std::byte* data, std::size_t size, st
   return infos;
 }
 
+std::vector<WeightInfo> infos_of(const Header& header, const std::vector<std::byte>& infos) {
+  const auto digest = codec::crc32(infos.data(), infos.size());
+  if (digest != header.info_digest) {
+    refuse(formatted("the infos of bucket {} were damaged on the way: their digest is {:08x}, and {:08x} was sent",
+                     header.bucket, digest, header.info_digest),
+           "look at the network and the memory of this machine; nothing was committed");
+  }
+  return decode_infos(infos.data(), infos.size(), header.num_weights);
+}
+
 std::uint64_t digest_of(const void* data, std::size_t size, std::uint64_t previous) noexcept {
   return codec::crc32(data, size, static_cast<std::uint32_t>(previous));
 }
@@ -218,7 +245,10 @@ std::optional<std::string> difference_of(const Header& root, const Header& own) 
   for (const Field& field :
        {Field{"bucket", root.bucket, own.bucket}, Field{"first weight", root.first_weight, own.first_weight},
         Field{"number of weights", root.num_weights, own.num_weights}, Field{"length", root.length, own.length},
-        Field{"total bytes", root.total_bytes, own.total_bytes}, Field{"plan hash", root.plan_hash, own.plan_hash}}) {
+        Field{"total bytes", root.total_bytes, own.total_bytes}, Field{"plan hash", root.plan_hash, own.plan_hash},
+        Field{"model's version", static_cast<std::uint64_t>(root.model_version),
+              static_cast<std::uint64_t>(own.model_version)},
+        Field{"use of digests", root.has_digests ? 1U : 0U, own.has_digests ? 1U : 0U}}) {
     if (field.root == field.own) continue;
     return formatted("bucket {}: the {} is {} on the root and {} on this rank", root.bucket, field.name, field.root,
                      field.own);

@@ -14,12 +14,13 @@
 //   56  8  num_weights that begin in the bucket; in a commit record of the whole stream
 //   64  8  plan_hash, over all weights and cuts so far
 //   72  8  payload_digest; in a commit record over all payloads' digests
-//   80  4  flags: 1 the last message of the stream; 2 the payloads have digests
+//   80  4  flags: 1 the last message of the stream, which the commit record is; 2 the payloads have digests
 //   84  4  zero
 //   88  8  model version, signed
 //   96  8  total_bytes of all weights so far, without what alignment adds
 //  104  8  weights_digest; in a commit record over all weights' digests, else 0
-//  112 12  zero
+//  112  4  info_digest: CRC-32 of the infos that follow
+//  116  8  zero
 //  124  4  CRC-32 of the 124 bytes before
 // Infos, one after the other: 4 bytes length of the name, the name, 2 bytes dtype (its number in torch's ScalarType),
 // 2 bytes number of dimensions, 8 bytes each.
@@ -57,6 +58,7 @@ struct Header {
   std::int64_t model_version = 0;
   std::uint64_t total_bytes = 0;
   std::uint64_t weights_digest = 0;
+  std::uint32_t info_digest = 0;
 };
 
 using HeaderBytes = std::array<std::byte, kHeaderBytes>;
@@ -74,13 +76,18 @@ std::uint64_t most_info_bytes(std::uint64_t bucket_bytes) noexcept;
 
 /// Reads a header from the wire.
 /// Throws: CommError (handshake_mismatch) that says which field is wrong, with both values: another format, another
-/// sync's generation, a length beyond the bucket, damage.
+/// sync's generation, a length beyond the bucket, a commit record with bytes, what this version knows nothing of,
+/// damage.
 Header decode_header(const HeaderBytes& bytes, const HeaderLimits& limits);
 
 std::vector<std::byte> encode_infos(const std::vector<WeightInfo>& infos);
 
 /// Throws: CommError (handshake_mismatch) for bytes that are no infos, or not `num_weights` of them.
 std::vector<WeightInfo> decode_infos(const std::byte* data, std::size_t size, std::uint64_t num_weights);
+
+/// The infos that a message brought, once their digest is right.
+/// Throws: CommError (handshake_mismatch) for damage, and as decode_infos.
+std::vector<WeightInfo> infos_of(const Header& header, const std::vector<std::byte>& infos);
 
 /// The digest of a payload or a weight: its CRC-32, followed on from `previous`.
 std::uint64_t digest_of(const void* data, std::size_t size, std::uint64_t previous = 0) noexcept;

@@ -4,7 +4,7 @@
 #include "dbg/model_weights.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 
 #include <utility>
 
@@ -80,7 +80,7 @@ void TensorListSink::take(const WeightInfo& weight, const at::Tensor& tensor, bo
     staged_[weight.name] = is_view ? tensor.clone() : tensor;
     return;
   }
-  const at::NoGradGuard no_grad;
+  const c10::InferenceMode may_write_inference_tensors;
   if (tensor.const_data_ptr() != place.const_data_ptr()) place.detach().copy_(tensor);
   staged_[weight.name] = place;
 }
@@ -93,7 +93,7 @@ void TensorListSink::check_complete() {
 
 void TensorListSink::commit(std::int64_t) {
   if (mode_ == Mode::staged) {
-    const at::NoGradGuard no_grad;
+    const c10::InferenceMode may_write_inference_tensors;
     for (const auto& [name, values] : staged_) places_.at(name).detach().copy_(values);
   }
   staged_.clear();

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -20,12 +21,16 @@
 
 #include "base/formatted.h"
 #include "broadcast/transport.h"
+#include "broadcast/wire_thread.h"
 #include "distributed/nccl_backend.h"
 
 namespace dbg::broadcast {
 namespace {
 
 using std::chrono::steady_clock;
+
+// What the end of a communicator may take; then its thread is left behind.
+constexpr std::chrono::seconds kAbortLimit{10};
 
 void check(ncclResult_t result, const char* call) {
   if (result == ncclSuccess || result == ncclInProgress) return;
@@ -40,11 +45,14 @@ void require_gpu() {
 
 class RealNcclCalls : public NcclCalls {
  public:
-  RealNcclCalls(const std::string& id, int rank, int size, std::chrono::milliseconds timeout)
+  RealNcclCalls(const std::string& id, int rank, int size, std::chrono::milliseconds timeout,
+                std::shared_ptr<distributed::AbortSignal> signal)
       : timeout_(timeout),
+        signal_(std::move(signal)),
         guard_(c10::DeviceType::CUDA),
         device_(guard_.getDevice()),
-        stream_(guard_.getStreamFromGlobalPool(device_)) {
+        stream_(guard_.getStreamFromGlobalPool(device_)),
+        copy_stream_(guard_.getStreamFromGlobalPool(device_)) {
     ncclUniqueId unique;
     if (id.size() != sizeof unique)
       throw ConfigError(formatted("an id of NCCL has {} bytes, and {} came.", sizeof unique, id.size()));
@@ -62,10 +70,15 @@ class RealNcclCalls : public NcclCalls {
 
   ~RealNcclCalls() override {
     abort();
+    if (is_stuck_) return;  // what the device still uses is not freed
+    const c10::DeviceGuard guard(device_);
     for (void* memory : memory_) static_cast<void>(ncclMemFree(memory));
   }
 
+  void set_signal(std::shared_ptr<distributed::AbortSignal> signal) override { signal_ = std::move(signal); }
+
   void* allocate(std::uint64_t size) override {
+    const c10::DeviceGuard guard(device_);
     void* memory = nullptr;
     check(ncclMemAlloc(&memory, std::max<std::uint64_t>(size, 1)), "ncclMemAlloc");
     memory_.push_back(memory);
@@ -73,8 +86,14 @@ class RealNcclCalls : public NcclCalls {
   }
 
   void copy_in(void* device, const void* host, std::uint64_t size) override {
-    const c10::StreamGuard guard(stream_);
-    on_device(device, size).copy_(on_host(host, size), /*non_blocking=*/true);
+    // The host's memory is pageable: such a copy waits for what its stream has before it, which shall be no broadcast.
+    {
+      const c10::StreamGuard guard(copy_stream_);
+      on_device(device, size).copy_(on_host(host, size), /*non_blocking=*/true);
+    }
+    c10::Event copied(c10::DeviceType::CUDA);
+    copied.record(copy_stream_);
+    copied.block(stream_);
   }
 
   void copy_out(void* host, const void* device, std::uint64_t size) override {
@@ -108,7 +127,9 @@ class RealNcclCalls : public NcclCalls {
 
   void abort() noexcept override {
     if (comm_ == nullptr) return;
-    static_cast<void>(ncclCommAbort(std::exchange(comm_, nullptr)));
+    // It may wait for the device, and the device for a peer.
+    WireThread aborting([comm = std::exchange(comm_, nullptr)] { static_cast<void>(ncclCommAbort(comm)); });
+    is_stuck_ = !aborting.join_for(kAbortLimit);
   }
 
  private:
@@ -130,6 +151,9 @@ class RealNcclCalls : public NcclCalls {
       check(ncclCommGetAsyncError(comm_, &state), call);
       check(state, call);
       if (state == ncclSuccess) return;
+      if (signal_) {
+        if (const auto cause = signal_->cause()) throw WireError(CommErrorKind::broken, -1, "aborted: " + *cause);
+      }
       if (steady_clock::now() >= deadline) {
         throw WireError(CommErrorKind::timeout, -1, formatted("{} was not done within {} ms", call, timeout_.count()));
       }
@@ -139,10 +163,13 @@ class RealNcclCalls : public NcclCalls {
   }
 
   const std::chrono::milliseconds timeout_;
+  std::shared_ptr<distributed::AbortSignal> signal_;
   const c10::impl::VirtualGuardImpl guard_;
   const c10::Device device_;
   const c10::Stream stream_;
+  const c10::Stream copy_stream_;  // to the device
   ncclComm_t comm_ = nullptr;
+  bool is_stuck_ = false;
   std::vector<void*> memory_;
   std::deque<c10::Event> events_;
   std::uint64_t first_mark_ = 0;  // of the first in events_
@@ -157,10 +184,10 @@ std::string make_nccl_id() {
   return {reinterpret_cast<const char*>(&id), sizeof id};
 }
 
-std::shared_ptr<NcclCalls> make_nccl_calls(const std::string& id, int rank, int size,
-                                           std::chrono::milliseconds timeout) {
+std::shared_ptr<NcclCalls> make_nccl_calls(const std::string& id, int rank, int size, std::chrono::milliseconds timeout,
+                                           std::shared_ptr<distributed::AbortSignal> signal) {
   require_gpu();
-  return std::make_shared<RealNcclCalls>(id, rank, size, timeout);
+  return std::make_shared<RealNcclCalls>(id, rank, size, timeout, std::move(signal));
 }
 
 }  // namespace dbg::broadcast

@@ -10,6 +10,8 @@
 #include <memory>
 #include <string>
 
+#include "distributed/abort_signal.h"
+
 namespace dbg::broadcast {
 
 /// One rank's communicator with a stream and events of its own. Calls only enqueue, except where they say otherwise.
@@ -27,6 +29,9 @@ class NcclCalls {
   virtual void* allocate(std::uint64_t size) = 0;
   virtual void copy_in(void* device, const void* host, std::uint64_t size) = 0;
   virtual void copy_out(void* host, const void* device, std::uint64_t size) = 0;
+  /// The sync that is under way: its signal ends what waits inside a call.
+  virtual void set_signal(std::shared_ptr<distributed::AbortSignal> signal) = 0;
+
   /// From rank 0 to all, of exactly that many bytes.
   virtual void broadcast(void* device, std::uint64_t size) = 0;
   /// Marks this place in the stream; returns the mark's number.
@@ -40,9 +45,9 @@ class NcclCalls {
 /// What the root makes and all ranks pass to `make_nccl_calls`. Throws: ConfigError without NCCL or GPU.
 std::string make_nccl_id();
 
-/// Joins the communicator, non-blocking, within `timeout`. On the calling thread's device.
+/// Joins the communicator, non-blocking, within `timeout` and until `signal` is raised. On the calling thread's device.
 /// Collective: all ranks. Throws: ConfigError without NCCL or GPU; WireError.
-std::shared_ptr<NcclCalls> make_nccl_calls(const std::string& id, int rank, int size,
-                                           std::chrono::milliseconds timeout);
+std::shared_ptr<NcclCalls> make_nccl_calls(const std::string& id, int rank, int size, std::chrono::milliseconds timeout,
+                                           std::shared_ptr<distributed::AbortSignal> signal);
 
 }  // namespace dbg::broadcast

@@ -10,16 +10,30 @@
 #include "base/formatted.h"
 
 namespace dbg::broadcast {
+namespace {
+
+constexpr std::uint64_t kHeadersUnderWay = 16;
+
+}  // namespace
 
 NcclTransport::NcclTransport(std::shared_ptr<Transport> headers, std::shared_ptr<NcclCalls> calls,
                              std::vector<void*>& memory, NcclTransportOptions options)
     : headers_(std::move(headers)), calls_(std::move(calls)), options_(std::move(options)) {
   while (static_cast<int>(memory.size()) < options_.depth) memory.push_back(calls_->allocate(options_.bucket_bytes));
   slots_ = memory;
+  calls_->set_signal(options_.signal);
 }
 
 NcclTransport::~NcclTransport() {
   if (!marks_.empty()) calls_->abort();
+}
+
+void NcclTransport::control(ControlMessage& message) {
+  headers_->control(message);
+  // What was sent is let go of now and then; most of it is out for long.
+  if (++headers_sent_ % kHeadersUnderWay != 0) return;
+  while (headers_->advance()) {
+  }
 }
 
 std::uint64_t NcclTransport::memory_for(std::uint64_t length) const {
@@ -54,13 +68,16 @@ std::uint64_t NcclTransport::payload(const at::Tensor& memory, std::uint64_t len
   if (length > 0) {
     if (is_root) calls_->copy_in(device, memory.const_data_ptr(), length);
     calls_->broadcast(device, length);
-    if (!is_root && !is_relay()) calls_->copy_out(memory.mutable_data_ptr(), device, length);
   }
   if (is_root) sent_bytes_ += length;
   marks_.push_back(calls_->record());
-  // A consumer's values have to be there; senders go on while theirs are on the way.
-  if (options_.rank >= options_.num_senders) {
-    while (!marks_.empty()) advance();
+  if (options_.rank < options_.num_senders) return payloads_++;
+  // A consumer's values have to be there, while senders go on. It asks whether the broadcast is through before it
+  // copies: a copy into pageable memory waits for all before it, which no signal and no deadline would end.
+  while (!marks_.empty()) advance();
+  if (length > 0) {
+    calls_->copy_out(memory.mutable_data_ptr(), device, length);
+    wait(calls_->record());
   }
   return payloads_++;
 }

@@ -36,7 +36,7 @@ class NcclTransport : public Transport {
   /// Aborts the communicator unless all that was begun is done.
   ~NcclTransport() override;
 
-  void control(ControlMessage& message) override { headers_->control(message); }
+  void control(ControlMessage& message) override;
   /// Relays hold no bytes on the host.
   std::uint64_t memory_for(std::uint64_t length) const override;
   std::uint64_t payload(const at::Tensor& memory, std::uint64_t length) override;
@@ -55,6 +55,7 @@ class NcclTransport : public Transport {
   std::vector<void*> slots_;
   std::deque<std::uint64_t> marks_;  // of the payloads under way, oldest first
   std::uint64_t payloads_ = 0;
+  std::uint64_t headers_sent_ = 0;
   std::uint64_t sent_bytes_ = 0;
 };
 

@@ -18,7 +18,8 @@ std::string make_nccl_id() {
   refuse();
 }
 
-std::shared_ptr<NcclCalls> make_nccl_calls(const std::string&, int, int, std::chrono::milliseconds) {
+std::shared_ptr<NcclCalls> make_nccl_calls(const std::string&, int, int, std::chrono::milliseconds,
+                                           std::shared_ptr<distributed::AbortSignal>) {
   refuse();
 }
 

@@ -5,9 +5,11 @@
 // In the broadcaster's store, workers numbered with actors first:
 //   meta/<id>               a worker's metadata, when there is no driver
 //   hello/<id>              what a worker brings to the next sync (SyncHello); written before the handshake
-//   s/<generation>/begin    the root's word: version, and whether the group is made anew
-//   s/<generation>/ready/<id>  the bytes are through on that worker
-//   s/<generation>/done/<id>   how that worker ended: empty, or why it could not commit
+// and of each sync under its own prefix (SyncId::key):
+//   begin       the root's word: version, and whether the group is made anew
+//   pushed      how many buckets the root has filled, where there are actors that send nothing
+//   ready/<id>  the bytes are through on that worker
+//   done/<id>   that worker is through with the sync, and how: `ok`, or why it failed
 #pragma once
 
 #include <chrono>
@@ -19,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "broadcast/sync_id.h"
 #include "distributed/abort_signal.h"
 #include "distributed/rendezvous.h"
 #include "distributed/tracked_store.h"
@@ -50,43 +53,49 @@ struct MeetingTimeout {
 };
 
 /// One worker's side. Waits poll the store, end by Interrupted when the signal is raised and by MeetingTimeout at the
-/// deadline. Threads: one thread at a time.
+/// deadline, which those that wait for bytes put off while buckets move on any rank. Threads: one thread at a time.
 class SyncMeeting {
  public:
   SyncMeeting(c10::intrusive_ptr<distributed::TrackedStore> store, std::vector<std::string> who, int worker,
               std::chrono::milliseconds timeout);
 
-  /// All workers are there and pass the same settings. Returns the generation.
+  /// All workers are there and pass the same settings.
   /// Throws: CommError with the missing, or what differs, by role and node.
-  std::int64_t meet(const std::string& what, const std::map<std::string, std::string>& settings);
+  SyncId meet(const std::string& what, const std::map<std::string, std::string>& settings);
 
   /// Worker ids `begin` to `end` - 1 have written `name/<id>`; returns what. After `meet` it is there.
   std::vector<std::string> values_of(const std::string& name, int begin, int end);
   void put_own(const std::string& name, const std::string& value);
   void forget_own(const std::string& name);
 
-  void put_begin(std::int64_t generation, const BeginWord& word);
-  BeginWord await_begin(std::int64_t generation, const distributed::AbortSignal& signal);
+  void put_begin(const SyncId& sync, const BeginWord& word);
+  BeginWord await_begin(const SyncId& sync, const distributed::AbortSignal& signal);
 
-  void put_ready(std::int64_t generation);
-  void await_all_ready(std::int64_t generation, const distributed::AbortSignal& signal);
+  /// The root has filled that many buckets.
+  void put_pushed(const SyncId& sync, std::int64_t count);
+  /// Waits until it has filled `count`; returns how many it has.
+  std::int64_t await_pushed(const SyncId& sync, std::int64_t count, const distributed::AbortSignal& signal);
+
+  void put_ready(const SyncId& sync);
+  void await_all_ready(const SyncId& sync, const distributed::AbortSignal& signal);
   /// Waits until `is_decided` says so.
-  void await_verdict(const std::function<bool()>& is_decided, const distributed::AbortSignal& signal) const;
+  void await_verdict(const SyncId& sync, const std::function<bool()>& is_decided,
+                     const distributed::AbortSignal& signal);
 
-  void put_done(std::int64_t generation, const std::string& failure);
-  /// By worker. A worker that says nothing until the deadline: nullopt.
-  std::vector<std::optional<std::string>> await_all_done(std::int64_t generation);
+  void put_done(const SyncId& sync, const std::string& failure);
+  /// By worker. A worker that says nothing within `limit`: nullopt.
+  std::vector<std::optional<std::string>> await_all_done(const SyncId& sync, std::chrono::milliseconds limit);
 
   /// Deletes this worker's keys of that sync, once all have begun the next.
-  void forget(std::int64_t generation);
+  void forget(const SyncId& sync);
   /// Deletes all workers' keys of it; for the root, when all have said that they are done.
-  void forget_of_all(std::int64_t generation);
+  void forget_of_all(const SyncId& sync);
 
   const std::vector<std::string>& who() const noexcept { return who_; }
 
  private:
-  std::vector<std::string> keys_of_others(std::int64_t generation, const std::string& name) const;
-  std::string await(const std::string& key, int worker, const distributed::AbortSignal& signal);
+  class Patience;
+  std::vector<std::string> keys_of_others(const SyncId& sync, const std::string& name) const;
 
   c10::intrusive_ptr<distributed::TrackedStore> store_;
   std::vector<std::string> who_;

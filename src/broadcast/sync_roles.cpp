@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/fence.h"
@@ -148,7 +149,7 @@ SyncReport WeightBroadcaster::Impl::send(WeightSource& source, std::optional<std
     early = std::current_exception();
   }
 
-  const std::shared_ptr<SyncRun> run = meet(hello, began, report);
+  std::shared_ptr<SyncRun> run = meet(hello, began, report);
   std::unique_ptr<broadcast::WireThread> wire;
   std::map<std::string, std::uint64_t> new_digests;
   try {
@@ -175,12 +176,28 @@ SyncReport WeightBroadcaster::Impl::send(WeightSource& source, std::optional<std
       context->watch->activity().set("packs weights");
       return slot;
     };
+    // No actor runs far ahead of the root: after a failure the others would have to take as many weights.
+    const auto depth = static_cast<std::int64_t>(options.depth);
+    const std::vector<int>& ranks = context->topology.actor_ranks;
+    const bool has_idle_actors = std::find(ranks.begin(), ranks.end(), -1) != ranks.end();
+    std::int64_t pushed = 0;
+    std::int64_t pushed_by_root = 0;
     output.push = [&](broadcast::BucketItem item) {
-      if (run->exchange) run->exchange->push(std::move(item));
+      ++pushed;
+      if (is_root()) {
+        run->exchange->push(std::move(item));
+        if (has_idle_actors) meeting->put_pushed(run->id, pushed);
+      } else if (is_in_group()) {
+        context->watch->activity().set("waits for the root's buckets");
+        run->exchange->push_below(static_cast<std::size_t>(depth), std::move(item));
+      } else if (pushed > pushed_by_root + depth) {
+        context->watch->activity().set("waits for the root to take its weights");
+        pushed_by_root = meeting->await_pushed(run->id, pushed - depth, *run->signal);
+      }
     };
     broadcast::WeightPacking packing(cut_rules(), options.integrity, is_root(), source.has_stable_storage(),
                                      std::move(output));
-    packing.set_sync(static_cast<std::uint64_t>(run->generation), run->version);
+    packing.set_sync(static_cast<std::uint64_t>(run->id.generation), run->version);
     while (const auto weight = driver.next()) {
       if (run->signal->cause()) throw Interrupted();
       const WeightInfo info = broadcast::info_of(*weight);
@@ -199,26 +216,25 @@ SyncReport WeightBroadcaster::Impl::send(WeightSource& source, std::optional<std
     new_digests = packing.take_digests();
 
     const ScopeTime timed(report.wait_seconds);
+    if (is_in_group() && !is_root()) {
+      // Not before the root's commit record is what the own source came to.
+      context->watch->activity().set("waits for the root's last bucket");
+      run->exchange->await_closed();
+    }
     agree_on_commit(*run);
   } catch (const abi::__forced_unwind&) {
     throw;
   } catch (...) {
     const broadcast::SyncCause cause = fail(*run, wire.get());
-    driver.catch_up(context->watch->most_pulled(run->generation, context->num_actors(), kPulledLimit));
-    wire.reset();
-    run->transport.reset();
-    drop_group();
-    memory.clear();
-    context->watch->end();
-    throw_failure(cause, began);
+    const std::int64_t most = context->watch->most_pulled(run->id, context->num_actors(), kPulledLimit);
+    if (!early) driver.catch_up(most);  // what did not begin is not driven
+    end_failed(std::move(run), std::move(wire), cause, began);
   }
-  version = run->version;
-  if (is_root()) note_changes(std::move(new_digests), report);
-  {
-    const ScopeTime timed(report.wait_seconds);
-    report_end(*run, "", report);
-  }
-  end(*run, wire.get(), began, report);
+  conclude(*run, wire.get(), began, "", std::move(new_digests), report);
+  // The root has heard of all consumers; the other actors know only that it was decided.
+  const bool have_all = std::all_of(report.consumers.begin(), report.consumers.end(),
+                                    [](const ConsumerCommit& said) { return said.has_committed; });
+  if (have_all && (!is_root() || !report.consumers.empty())) version = run->version;
   return report;
 }
 
@@ -230,13 +246,23 @@ SyncReport WeightBroadcaster::Impl::receive(WeightSink& sink) {
   if (group && !options.rebuild_group) hello.group = group->generation;
   hello.version = version;
 
-  const std::shared_ptr<SyncRun> run = meet(hello, began, report);
+  // Asked once, before anything depends on it; what it throws is told to the others once they are there.
+  WeightSink::Mode mode = WeightSink::Mode::staged;
+  const auto modeless = base::run_fenced([&] { mode = sink.mode(); });
+
+  std::shared_ptr<SyncRun> run = meet(hello, began, report);
   std::unique_ptr<broadcast::WireThread> wire;
   broadcast::WeightAssembly assembly(cut_rules(), options.integrity, sink);
+  // Torn while it is, not only once it is known that it stays so.
+  assembly.on_first_touch([&] {
+    if (mode == WeightSink::Mode::in_place) is_torn = true;
+  });
   broadcast::Activity& activity = context->watch->activity();
   bool has_begun = false;
   try {
+    if (modeless) throw ForeignFailure{formatted("its sink does not say its mode: {}", *modeless)};
     begin(*run, std::nullopt, report);
+    assembly.set_version(run->version);
     wire = broadcast::start_consumer_wire(run);
     activity.set("begins with its sink", /*is_foreign=*/true);
     has_begun = true;
@@ -272,25 +298,18 @@ SyncReport WeightBroadcaster::Impl::receive(WeightSink& sink) {
     throw;
   } catch (...) {
     const broadcast::SyncCause cause = fail(*run, wire.get());
-    if (sink.mode() == WeightSink::Mode::in_place && assembly.has_touched_sink()) is_torn = true;
     if (has_begun) sink.roll_back(cause.text);
-    wire.reset();
-    run->transport.reset();
-    drop_group();
-    memory.clear();
-    context->watch->end();
-    throw_failure(cause, began);
+    end_failed(std::move(run), std::move(wire), cause, began);
   }
 
   activity.set("commits to its sink", /*is_foreign=*/true);
   std::optional<std::string> refusal;
   {
     const ScopeTime timed(report.produce_seconds);
+    is_torn = true;  // the swap itself need not be one step
     refusal = base::run_fenced([&] { sink.commit(run->version); });
   }
-  if (refusal) {
-    is_torn = true;
-  } else {
+  if (!refusal) {
     version = run->version;
     is_torn = false;
   }
@@ -298,9 +317,7 @@ SyncReport WeightBroadcaster::Impl::receive(WeightSink& sink) {
   report.num_weights = assembly.num_weights();
   report.pack_seconds = assembly.pack_seconds();
   report.produce_seconds += assembly.sink_seconds();
-  note_changes(assembly.take_digests(), report);
-  report_end(*run, refusal.value_or(""), report);
-  end(*run, wire.get(), began, report);
+  conclude(*run, wire.get(), began, refusal.value_or(""), assembly.take_digests(), report);
   if (refusal) {
     broadcast::SyncCause cause;
     cause.text = formatted("{}: its sink failed to commit version {}: {}", context->own(), run->version, *refusal);

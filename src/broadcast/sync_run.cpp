@@ -3,6 +3,7 @@
 // Finds out who is to blame, and says it.
 #include "broadcast/sync_run.h"
 
+#include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -15,8 +16,27 @@
 namespace dbg::broadcast {
 namespace {
 
-// Several times the 50 ms after which each rank's watch looks: ranks of a busy machine answer late.
-constexpr std::chrono::milliseconds kRollLimit{500};
+// Several times the 50 ms after which each rank's watch looks: ranks of a busy machine answer late, and a store takes
+// the answers of thousands one after the other.
+std::chrono::milliseconds roll_limit(int num_workers) {
+  return std::chrono::milliseconds(500 + num_workers);
+}
+
+SyncCause cause_of(const CommFailure& failure, std::string text) {
+  SyncCause cause;
+  cause.kind = failure.kind;
+  cause.text = std::move(text);
+  cause.advice = failure.advice;
+  return cause;
+}
+
+SyncCause cause_of_store(const std::string& who, const std::string& text) {
+  SyncCause cause;
+  cause.kind = CommErrorKind::store_down;
+  cause.text = formatted("{}the store failed: {}", who.empty() ? "" : who + ": ", text);
+  cause.advice = "see whether the process that serves the store still runs";
+  return cause;
+}
 
 // A peer did not do its part. Silent ranks are to blame; else it is told what each is doing.
 SyncCause cause_of_wait(const SyncRun& run, CommErrorKind kind, const std::vector<int>& peers,
@@ -24,7 +44,7 @@ SyncCause cause_of_wait(const SyncRun& run, CommErrorKind kind, const std::vecto
   const SyncContext& context = *run.context;
   SyncCause cause;
   cause.kind = kind;
-  const SyncWatch::Roll roll = run.watch().call_roll(run.generation, kRollLimit);
+  const SyncWatch::Roll roll = run.watch().call_roll(run.id, roll_limit(context.num_workers()));
   const auto name = [&](int worker) { return context.who[static_cast<std::size_t>(worker)]; };
   std::vector<std::string> silent;
   for (const int worker : roll.silent) silent.push_back(name(worker));
@@ -60,9 +80,10 @@ int SyncContext::worker_of_rank(int rank) const {
 
 SyncCause cause_of_failure(const SyncRun& run) {
   const SyncContext& context = *run.context;
+  run.watch().hurry();
   const auto known = [&]() -> std::optional<SyncCause> {
     std::optional<SyncCause> cause;
-    base::run_fenced([&] { cause = run.watch().verdict(run.generation).cause; });
+    base::run_fenced([&] { cause = run.watch().verdict(run.id).cause; });
     if (!cause && run.signal->cause()) {
       cause.emplace();
       cause->text = *run.signal->cause();
@@ -74,9 +95,11 @@ SyncCause cause_of_failure(const SyncRun& run) {
     throw;
   } catch (const Interrupted&) {
     if (const auto found = known()) return *found;
-    cause.text = formatted("{}: the sync was ended", context.own());
+    cause.text = formatted("{}: the sync was ended, and nobody says why", context.own());
+    cause.advice = "look at the other ranks' messages";
   } catch (const ForeignFailure& failure) {
     cause.text = formatted("{}: {}", context.own(), failure.text);
+    cause.advice = "look at that rank's source or sink, then sync again";
     cause.workers = {context.worker};
   } catch (const WireError& error) {
     // A connection that another rank's failure closed says nothing by itself.
@@ -92,15 +115,27 @@ SyncCause cause_of_failure(const SyncRun& run) {
     return cause_of_wait(run, CommErrorKind::timeout, timeout.missing,
                          formatted("waited in vain for {} by {}", timeout.waited_for, fmt::join(names, ", ")));
   } catch (const CommError& error) {
-    cause.kind = error.kind();
-    cause.text = formatted("{}: {}", context.own(), error.failure().cause);
-    cause.advice = error.failure().advice;
+    cause = cause_of(error.failure(), formatted("{}: {}", context.own(), error.failure().cause));
     cause.workers = {context.worker};
+  } catch (const c10::DistStoreError& error) {
+    return cause_of_store(context.own(), error.what_without_backtrace());
   } catch (...) {
     cause.text = formatted("{}: {}", context.own(), base::describe_current_exception());
     cause.workers = {context.worker};
   }
   return cause;
+}
+
+SyncCause cause_of_meeting() {
+  try {
+    throw;
+  } catch (const CommError& error) {
+    SyncCause cause = cause_of(error.failure(), error.failure().cause);
+    cause.workers = error.failure().peers;
+    return cause;
+  } catch (...) {
+    return cause_of_store("", base::describe_current_exception());
+  }
 }
 
 }  // namespace dbg::broadcast

@@ -1,7 +1,10 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // What both roles do before and after the bytes move.
+#include <cxxabi.h>
+
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "base/fence.h"
@@ -36,6 +39,19 @@ const char* word_of(Integrity integrity) {
   return "?";
 }
 
+// How long it is asked how a sync ended, when the store fails after this rank was ready.
+constexpr std::chrono::milliseconds kSettleLimit{5000};
+
+// Ends what waits in a store when a signal is raised.
+class EndsWaits : public c10d::Work {
+ public:
+  explicit EndsWaits(c10::intrusive_ptr<TrackedStore> store) : store_(std::move(store)) {}
+  void abort() override { store_->set_deadline(std::chrono::steady_clock::now()); }
+
+ private:
+  c10::intrusive_ptr<TrackedStore> store_;
+};
+
 }  // namespace
 
 std::shared_ptr<broadcast::SyncRun> WeightBroadcaster::Impl::meet(const SyncHello& hello, Clock::time_point began,
@@ -46,45 +62,39 @@ std::shared_ptr<broadcast::SyncRun> WeightBroadcaster::Impl::meet(const SyncHell
   layout.add(std::string_view(topology.to_json()));
   try {
     meeting->put_own("hello", hello.to_json());
-    const std::int64_t generation =
+    broadcast::SyncId sync =
         meeting->meet("sync", {{"num_senders", std::to_string(topology.num_senders)},
                                {"world_size", std::to_string(topology.world_size)},
                                {"topology", formatted("{} (hash {:016x})", topology.describe(), layout.value())},
                                {"bucket_bytes", std::to_string(options.bucket_bytes)},
                                {"chunk_bytes", std::to_string(options.chunk_bytes)},
                                {"integrity", word_of(options.integrity)},
-                               {"transport", options.transport},
+                               {"transport", options.transport == "nccl" ? "nccl" : "gloo"},
                                {"version of the wire format", std::to_string(broadcast::kWireVersion)}});
     // All have begun this sync, so nobody looks at the keys of the one before any more.
-    if (last_generation >= 0) {
-      meeting->forget(last_generation);
-      context->watch->forget(last_generation, is_root());
+    if (last_sync.generation >= 0) {
+      meeting->forget(last_sync);
+      context->watch->forget(last_sync, is_root());
     }
-    last_generation = generation;
-    is_last_done = false;
+    // And all know each other.
+    if (last_sync.generation < 0) base::run_fenced([&] { meeting->forget_own("meta"); });
+    last_sync = sync;
+    has_failed_last = is_last_done = false;
     auto run = std::make_shared<SyncRun>();
     run->context = context;
     run->its_watch = context->watch;
-    run->generation = generation;
     run->rank = place.rank;
-    run->signal = context->watch->begin(generation);
-    report.generation = generation;
+    run->signal = context->watch->begin(sync);
+    report.generation = sync.generation;
+    run->id = std::move(sync);
     report.num_senders = topology.num_senders;
     report.world_size = topology.world_size;
     return run;
-  } catch (const CommError& error) {
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    const SyncCause cause = broadcast::cause_of_meeting();
     drop_group();
-    SyncCause cause;
-    cause.kind = error.kind();
-    cause.text = error.failure().cause;
-    cause.advice = error.failure().advice;
-    cause.workers = error.failure().peers;
-    throw_failure(cause, began);
-  } catch (const c10::Error& error) {
-    drop_group();
-    SyncCause cause;
-    cause.kind = CommErrorKind::store_down;
-    cause.text = formatted("the store failed: {}", error.what_without_backtrace());
     throw_failure(cause, began);
   }
 }
@@ -105,24 +115,27 @@ void WeightBroadcaster::Impl::begin(SyncRun& run, std::optional<std::int64_t> wa
       if (is_member && group && hello.group != group->generation) word.makes_group = true;
     }
     word.version = wanted_version.value_or(newest + 1);
-    meeting->put_begin(run.generation, word);
+    meeting->put_begin(run.id, word);
   } else {
-    word = meeting->await_begin(run.generation, *run.signal);
+    word = meeting->await_begin(run.id, *run.signal);
   }
   run.version = report.version = word.version;
   report.group_was_made = word.makes_group;
   if (!is_in_group()) return;
-  if (word.makes_group) make_group(run.generation);
+  if (word.makes_group) make_group(run);
   make_transport(run);
 }
 
-void WeightBroadcaster::Impl::make_group(std::int64_t generation) {
+void WeightBroadcaster::Impl::make_group(const SyncRun& run) {
   drop_group();
+  const std::int64_t generation = run.id.generation;
   Group made;
   made.generation = generation;
-  made.keys = c10::make_intrusive<TrackedStore>(keys, formatted("group/{}", generation));
+  made.keys = c10::make_intrusive<TrackedStore>(keys, run.id.key("group"));
   made.keys->setTimeout(options.timeout);
   made.keys->set_deadline(Clock::now() + options.timeout);
+  // When the sync fails, a rank that did not come this far is not waited for.
+  const distributed::AbortSignal::Scope scope(run.signal.get(), c10::make_intrusive<EndsWaits>(made.keys));
 
   BackendRequest request;
   request.store = made.keys;
@@ -140,14 +153,16 @@ void WeightBroadcaster::Impl::make_group(std::int64_t generation) {
     if (options.transport == "nccl") {
       if (is_root()) made.keys->put("nccl", broadcast::make_nccl_id());
       const std::vector<std::uint8_t> id = made.keys->get("nccl");
-      made.nccl =
-          broadcast::make_nccl_calls(std::string(id.begin(), id.end()), place.rank, place.world_size, options.timeout);
+      made.nccl = broadcast::make_nccl_calls(std::string(id.begin(), id.end()), place.rank, place.world_size,
+                                             options.timeout, run.signal);
     }
     made.keys->set_deadline(std::nullopt);
   });
   if (refusal) {
     made.keys->delete_written_keys();
-    throw broadcast::WireError(CommErrorKind::peer_lost, -1, "the group could not be made: " + *refusal);
+    throw broadcast::WireError(
+        CommErrorKind::broken, -1,
+        formatted("the group could not be made over the interface '{}': {}", options.interface, *refusal));
   }
   group.emplace(std::move(made));
 }
@@ -158,7 +173,7 @@ void WeightBroadcaster::Impl::make_transport(SyncRun& run) {
   wire.node_ids = context->topology.node_ids;
   wire.chunk_bytes = options.chunk_bytes;
   wire.timeout = options.timeout;
-  wire.limits = {static_cast<std::uint64_t>(run.generation), options.bucket_bytes};
+  wire.limits = {static_cast<std::uint64_t>(run.id.generation), options.bucket_bytes};
   wire.signal = run.signal;
   run.transport = std::make_shared<broadcast::GlooTransport>(group->half.backend, std::move(wire));
   if (group->nccl) {
@@ -183,41 +198,81 @@ void WeightBroadcaster::Impl::make_transport(SyncRun& run) {
 void WeightBroadcaster::Impl::agree_on_commit(SyncRun& run) {
   broadcast::SyncWatch& watch = *context->watch;
   watch.activity().set("has all bytes and waits for the others");
-  meeting->put_ready(run.generation);
-  if (is_root()) {
-    meeting->await_all_ready(run.generation, *run.signal);
-    if (watch.decide_commit(run.generation)) throw broadcast::Interrupted();
-    return;
-  }
-  bool is_committed = false;
+  // From here on the root may decide to commit.
   try {
+    meeting->put_ready(run.id);
+    if (is_root()) {
+      meeting->await_all_ready(run.id, *run.signal);
+      if (watch.decide_commit(run.id)) throw broadcast::Interrupted();
+      return;
+    }
     meeting->await_verdict(
+        run.id,
         [&] {
-          const auto verdict = watch.verdict(run.generation);
+          const auto verdict = watch.verdict(run.id);
           if (verdict.cause) throw broadcast::Interrupted();
-          return is_committed = verdict.is_decided;
+          return verdict.is_decided;
         },
         *run.signal);
-  } catch (const broadcast::MeetingTimeout&) {
-    // Decided at the last moment: then it holds, whatever this rank's clock says.
-    if (watch.fail(run.generation, cause_of_failure(run))) throw broadcast::Interrupted();
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    const SyncCause own = cause_of_failure(run);
+    // A decision holds, whatever this rank's clock and connections say; and a store that fails may answer again.
+    for (const auto deadline = Clock::now() + std::min(options.timeout, kSettleLimit);;) {
+      bool is_committed = false;
+      const auto refusal = base::run_fenced([&] { is_committed = watch.settle(run.id, own); });
+      if (is_committed) return;
+      if (!refusal || Clock::now() >= deadline) throw;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
   }
+}
+
+void WeightBroadcaster::Impl::conclude(SyncRun& run, broadcast::WireThread* wire, Clock::time_point began,
+                                       const std::string& failure, std::map<std::string, std::uint64_t> new_digests,
+                                       SyncReport& report) {
+  const auto complain = [&](const std::optional<std::string>& refusal) {
+    if (!refusal) return;
+    base::log(LogLevel::warning, "WeightBroadcaster", "{}: version {} is committed, and what follows failed: {}",
+              context->own(), run.version, *refusal);
+  };
+  complain(base::run_fenced([&] {
+    const broadcast::ScopeTime timed(report.wait_seconds);
+    report_end(run, failure, report);
+  }));
+  if (is_root() || role == WorkerRole::rollout) {
+    complain(base::run_fenced([&] { note_changes(std::move(new_digests), report); }));
+  }
+  complain(base::run_fenced([&] { end(run, wire, began, report); }));
 }
 
 void WeightBroadcaster::Impl::report_end(SyncRun& run, const std::string& failure, SyncReport& report) {
   context->watch->activity().set("waits for the others' commits");
-  if (!is_root()) {
-    meeting->put_done(run.generation, failure);
-    return;
+  std::vector<std::optional<std::string>> ends(context->who.size());
+  const auto refusal = base::run_fenced([&] {
+    if (is_root()) {
+      ends = meeting->await_all_done(run.id, options.timeout);
+    } else {
+      meeting->put_done(run.id, failure);
+    }
+  });
+  if (refusal) {
+    base::log(LogLevel::warning, "WeightBroadcaster",
+              "{}: version {} is committed, and the store does not pass it on: {}", context->own(), run.version,
+              *refusal);
   }
-  const auto ends = meeting->await_all_done(run.generation);
+  if (!is_root()) return;
   is_last_done = std::all_of(ends.begin(), ends.end(), [](const auto& said) { return said.has_value(); });
   for (int worker = context->num_actors(); worker < context->num_workers(); ++worker) {
     const auto& said = ends[static_cast<std::size_t>(worker)];
     ConsumerCommit commit;
     commit.consumer = context->who[static_cast<std::size_t>(worker)];
     commit.has_committed = said.has_value() && said->empty();
-    if (!said) commit.cause = formatted("no word within {} ms", options.timeout.count());
+    if (!said) {
+      commit.cause =
+          refusal ? "the store failed: " + *refusal : formatted("no word within {} ms", options.timeout.count());
+    }
     if (said && !said->empty()) commit.cause = *said;
     report.consumers.push_back(std::move(commit));
   }
@@ -239,12 +294,13 @@ void WeightBroadcaster::Impl::end(SyncRun& run, broadcast::WireThread* wire, Clo
     report.most_buckets_in_use = run.exchange->most_in_use();
     for (at::Tensor& slot : run.exchange->take_back()) memory.give_back(std::move(slot));
   }
-  run.transport.reset();
-  if (options.rebuild_group) drop_group();
+  if (options.rebuild_group || run.has_wire_failed) drop_group();
   context->watch->end();
   report.seconds = std::chrono::duration<double>(Clock::now() - began).count();
-  if (!options.link_rates) return;
+  if (options.link_rates) predict(report);
+}
 
+void WeightBroadcaster::Impl::predict(SyncReport& report) const {
   broadcast::CostInput input;
   const BroadcastTopology& topology = context->topology;
   input.total_bytes = report.total_bytes;
@@ -283,7 +339,7 @@ void WeightBroadcaster::Impl::note_changes(std::map<std::string, std::uint64_t> 
 SyncCause WeightBroadcaster::Impl::fail(SyncRun& run, broadcast::WireThread* wire) {
   SyncCause cause = cause_of_failure(run);
   // Once the root has decided to commit, which it does after this rank was ready, no cause counts any more but the own.
-  if (auto agreed = context->watch->fail(run.generation, cause)) cause = std::move(*agreed);
+  if (auto agreed = context->watch->fail(run.id, cause)) cause = std::move(*agreed);
   run.signal->raise(cause.text);
   if (run.exchange) run.exchange->wake();
   if (wire != nullptr && !wire->join_for(second_deadline)) {
@@ -293,6 +349,19 @@ SyncCause WeightBroadcaster::Impl::fail(SyncRun& run, broadcast::WireThread* wir
         std::chrono::duration<double>(second_deadline).count(), cause.advice);
   }
   return cause;
+}
+
+void WeightBroadcaster::Impl::end_failed(std::shared_ptr<SyncRun> run, std::unique_ptr<broadcast::WireThread> wire,
+                                         const SyncCause& cause, Clock::time_point began) {
+  base::run_fenced([&] { meeting->put_done(run->id, cause.text); });
+  has_failed_last = true;
+  // What the wire's thread still uses stays with it.
+  wire.reset();
+  run.reset();
+  drop_group();
+  memory.clear();
+  context->watch->end();
+  throw_failure(cause, began);
 }
 
 void WeightBroadcaster::Impl::throw_failure(const SyncCause& cause, Clock::time_point began) const {

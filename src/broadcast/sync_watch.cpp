@@ -30,8 +30,22 @@ CommErrorKind kind_from(const std::string& text) {
 
 constexpr const char* kCommit = "commit";
 
-std::string key_of(std::int64_t generation, std::string_view name) {
-  return formatted("s/{}/{}", generation, name);
+// What a store may take to answer once the sync is about to fail.
+constexpr milliseconds kHurriedLimit{2000};
+// How often a rank says at most that buckets move on it.
+constexpr milliseconds kLeastTellEvery{250};
+constexpr milliseconds kMostTellEvery{10000};
+
+c10::intrusive_ptr<distributed::TrackedStore> clone_of(distributed::TrackedStore& store) {
+  const c10::intrusive_ptr<c10d::Store> copy = store.clone();
+  return c10::intrusive_ptr<distributed::TrackedStore>::reclaim_copy(
+      static_cast<distributed::TrackedStore*>(copy.get()));
+}
+
+c10::intrusive_ptr<PatientStore> patience_of(const distributed::TrackedStore& store) {
+  auto* const patient = dynamic_cast<PatientStore*>(store.inner().get());
+  return patient == nullptr ? c10::intrusive_ptr<PatientStore>()
+                            : c10::intrusive_ptr<PatientStore>::reclaim_copy(patient);
 }
 
 std::vector<std::uint8_t> bytes_of(const std::string& text) {
@@ -73,6 +87,11 @@ void Activity::set_buckets(std::int64_t count) {
   buckets_ = count;
 }
 
+std::int64_t Activity::buckets() const {
+  const std::lock_guard lock(mutex_);
+  return buckets_;
+}
+
 std::string Activity::text() const {
   const std::lock_guard lock(mutex_);
   const std::chrono::duration<double> since = steady_clock::now() - since_;
@@ -112,7 +131,10 @@ void PullCount::reset() {
 SyncWatch::SyncWatch(const c10::intrusive_ptr<distributed::TrackedStore>& store, int worker, int num_workers,
                      bool is_actor)
     : store_(store),
-      watch_store_(store->clone()),
+      watch_store_(clone_of(*store_)),
+      patience_(patience_of(*store_)),
+      watch_patience_(patience_of(*watch_store_)),
+      usual_limit_(patience_ ? patience_->limit() : milliseconds(0)),
       worker_(worker),
       num_workers_(num_workers),
       is_actor_(is_actor),
@@ -124,16 +146,23 @@ SyncWatch::~SyncWatch() {
     is_stopped_ = true;
   }
   changed_.notify_all();
+  // It may be waiting for a store that says nothing.
+  if (watch_patience_) watch_patience_->close();
   thread_.join();
 }
 
-std::shared_ptr<distributed::AbortSignal> SyncWatch::begin(std::int64_t generation) {
+void SyncWatch::hurry() {
+  if (patience_) patience_->set_limit(std::min(usual_limit_, kHurriedLimit));
+}
+
+std::shared_ptr<distributed::AbortSignal> SyncWatch::begin(const SyncId& sync) {
+  if (patience_) patience_->set_limit(usual_limit_);
   pulls_.reset();
   activity_.set_buckets(0);
   auto signal = std::make_shared<distributed::AbortSignal>();
   {
     const std::lock_guard lock(mutex_);
-    generation_ = generation;
+    sync_ = sync;
     signal_ = signal;
     has_answered_ = has_told_pulls_ = false;
   }
@@ -144,7 +173,7 @@ std::shared_ptr<distributed::AbortSignal> SyncWatch::begin(std::int64_t generati
 void SyncWatch::end() {
   activity_.set("idle");
   const std::lock_guard lock(mutex_);
-  generation_ = -1;
+  sync_ = SyncId();
   signal_.reset();
 }
 
@@ -152,8 +181,9 @@ void SyncWatch::watch() {
   std::unique_lock lock(mutex_);
   base::RepeatLimiter complaints;
   while (!is_stopped_) {
-    if (generation_ < 0) {
-      changed_.wait(lock, [&] { return is_stopped_ || generation_ >= 0; });
+    if (sync_.generation < 0) {
+      changed_.wait(lock, [&] { return is_stopped_ || sync_.generation >= 0; });
+      told_buckets_ = 0;
       continue;
     }
     lock.unlock();
@@ -169,72 +199,102 @@ void SyncWatch::watch() {
   }
 }
 
+void SyncWatch::tell(const SyncId& sync, std::string_view name, const std::string& value) {
+  const std::string key = sync.key(formatted("{}/{}", name, worker_));
+  watch_store_->put(key, value);
+  take_back_if_forgotten(sync, key);
+}
+
+void SyncWatch::take_back_if_forgotten(const SyncId& sync, const std::string& key) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!(forgotten_ == sync)) return;
+  }
+  watch_store_->deleteKey(key);  // all were through before it was written
+}
+
 void SyncWatch::look() {
-  std::int64_t generation = -1;
+  SyncId sync;
   bool has_answered = false;
   bool has_told_pulls = false;
   std::shared_ptr<distributed::AbortSignal> signal;
   {
     const std::lock_guard lock(mutex_);
-    generation = generation_;
+    sync = sync_;
     has_answered = has_answered_;
     has_told_pulls = has_told_pulls_;
     signal = signal_;
   }
-  if (generation < 0 || !signal) return;
-  const std::string prefix = formatted("s/{}/", generation);
-  if (!has_answered && watch_store_->check({prefix + "roll"})) {
-    watch_store_->set(formatted("{}here/{}", prefix, worker_), activity_.text());
+  if (sync.generation < 0 || !signal) return;
+  if (!has_answered && watch_store_->check({sync.key("roll")})) {
+    tell(sync, "here", activity_.text());
     const std::lock_guard lock(mutex_);
-    if (generation_ == generation) has_answered_ = true;
+    if (sync_ == sync) has_answered_ = true;
   }
-  if (!has_told_pulls && watch_store_->check({prefix + "verdict"})) {
-    const std::string text = watch_store_->get_to_str(prefix + "verdict");
-    if (text == kCommit) return;
-    const SyncCause cause = SyncCause::from_json(text);
-    if (is_actor_) watch_store_->set(formatted("{}pulled/{}", prefix, worker_), std::to_string(pulls_.freeze()));
-    signal->raise(cause.text);
+  if (!has_told_pulls && watch_store_->check({sync.key("verdict")})) {
+    // Never a `get`: it waits when the root has just forgotten the sync.
+    const auto text = watch_store_->peek(sync.key("verdict"));
+    if (!text || *text == kCommit) return;
+    const std::int64_t pulled = pulls_.freeze();
+    signal->raise(SyncCause::from_json(*text).text);
+    if (is_actor_) tell(sync, "pulled", std::to_string(pulled));
     const std::lock_guard lock(mutex_);
-    if (generation_ == generation) has_told_pulls_ = true;
+    if (sync_ == sync) has_told_pulls_ = true;
   }
+  const std::int64_t buckets = activity_.buckets();
+  const auto now = steady_clock::now();
+  if (buckets == told_buckets_ || now < told_at_ + std::clamp(usual_limit_ / 8, kLeastTellEvery, kMostTellEvery)) {
+    return;
+  }
+  told_buckets_ = buckets;
+  told_at_ = now;
+  watch_store_->add(sync.key("moves"), 1);
+  take_back_if_forgotten(sync, sync.key("moves"));
 }
 
-std::optional<SyncCause> SyncWatch::fail(std::int64_t generation, const SyncCause& own) {
+std::optional<SyncCause> SyncWatch::fail(const SyncId& sync, const SyncCause& own) {
+  hurry();
   std::optional<SyncCause> agreed = own;
+  // First in the store, then here: should the root have decided to commit, nothing is to be ended.
   base::run_fenced([&] {
-    const auto stored = store_->compareSet(key_of(generation, "verdict"), {}, bytes_of(own.to_json()));
+    const auto stored = store_->compareSet(sync.key("verdict"), {}, bytes_of(own.to_json()));
     const std::string text(stored.begin(), stored.end());
     agreed = text == kCommit ? std::nullopt : std::make_optional(SyncCause::from_json(text));
   });
   std::shared_ptr<distributed::AbortSignal> signal;
   {
     const std::lock_guard lock(mutex_);
-    if (generation_ == generation) signal = signal_;
+    if (sync_ == sync) signal = signal_;
   }
   if (signal && agreed) signal->raise(agreed->text);
   return agreed;
 }
 
-std::optional<SyncCause> SyncWatch::decide_commit(std::int64_t generation) {
-  const auto stored = store_->compareSet(key_of(generation, "verdict"), {}, bytes_of(kCommit));
+bool SyncWatch::settle(const SyncId& sync, const SyncCause& own) {
+  const auto stored = store_->compareSet(sync.key("verdict"), {}, bytes_of(own.to_json()));
+  return std::string(stored.begin(), stored.end()) == kCommit;
+}
+
+std::optional<SyncCause> SyncWatch::decide_commit(const SyncId& sync) {
+  const auto stored = store_->compareSet(sync.key("verdict"), {}, bytes_of(kCommit));
   const std::string text(stored.begin(), stored.end());
   return text == kCommit ? std::nullopt : std::make_optional(SyncCause::from_json(text));
 }
 
-SyncWatch::Verdict SyncWatch::verdict(std::int64_t generation) {
+SyncWatch::Verdict SyncWatch::verdict(const SyncId& sync) {
   Verdict found;
-  if (!store_->check({key_of(generation, "verdict")})) return found;
-  const auto text = store_->peek(key_of(generation, "verdict"));
+  if (!store_->check({sync.key("verdict")})) return found;
+  const auto text = store_->peek(sync.key("verdict"));
   found.is_decided = text.has_value();
   if (text && *text != kCommit) found.cause = SyncCause::from_json(*text);
   return found;
 }
 
-SyncWatch::Roll SyncWatch::call_roll(std::int64_t generation, milliseconds limit) {
+SyncWatch::Roll SyncWatch::call_roll(const SyncId& sync, milliseconds limit) {
   Roll roll;
   roll.answers.resize(static_cast<std::size_t>(num_workers_));
   const auto refusal = base::run_fenced([&] {
-    store_->put(key_of(generation, "roll"), "who is there?");
+    store_->put(sync.key("roll"), "who is there?");
     const auto deadline = steady_clock::now() + limit;
     distributed::PollPause pause;
     bool is_complete = false;
@@ -243,7 +303,7 @@ SyncWatch::Roll SyncWatch::call_roll(std::int64_t generation, milliseconds limit
       for (int id = 0; id < num_workers_; ++id) {
         std::string& answer = roll.answers[static_cast<std::size_t>(id)];
         if (id == worker_ || !answer.empty()) continue;
-        if (const auto text = store_->peek(key_of(generation, formatted("here/{}", id)))) {
+        if (const auto text = store_->peek(sync.key(formatted("here/{}", id)))) {
           answer = *text;
         } else {
           is_complete = false;
@@ -258,10 +318,10 @@ SyncWatch::Roll SyncWatch::call_roll(std::int64_t generation, milliseconds limit
   return roll;
 }
 
-std::int64_t SyncWatch::most_pulled(std::int64_t generation, int num_actors, milliseconds limit) {
+std::int64_t SyncWatch::most_pulled(const SyncId& sync, int num_actors, milliseconds limit) {
   std::int64_t most = pulls_.freeze();
   base::run_fenced([&] {
-    store_->put(key_of(generation, formatted("pulled/{}", worker_)), std::to_string(most));
+    store_->put(sync.key(formatted("pulled/{}", worker_)), std::to_string(most));
     const auto deadline = steady_clock::now() + limit;
     distributed::PollPause pause;
     std::vector<bool> is_known(static_cast<std::size_t>(num_actors), false);
@@ -270,7 +330,7 @@ std::int64_t SyncWatch::most_pulled(std::int64_t generation, int num_actors, mil
       is_complete = true;
       for (int id = 0; id < num_actors; ++id) {
         if (id == worker_ || is_known[static_cast<std::size_t>(id)]) continue;
-        if (const auto text = store_->peek(key_of(generation, formatted("pulled/{}", id)))) {
+        if (const auto text = store_->peek(sync.key(formatted("pulled/{}", id)))) {
           is_known[static_cast<std::size_t>(id)] = true;
           most = std::max<std::int64_t>(most, std::stoll(*text));
         } else {
@@ -282,14 +342,16 @@ std::int64_t SyncWatch::most_pulled(std::int64_t generation, int num_actors, mil
   return most;
 }
 
-void SyncWatch::forget(std::int64_t generation, bool is_root) {
+void SyncWatch::forget(const SyncId& sync, bool is_root) {
+  {
+    const std::lock_guard lock(mutex_);
+    forgotten_ = sync;
+  }
   base::run_fenced([&] {
     if (is_root) {
-      for (const char* name : {"verdict", "roll"}) store_->deleteKey(key_of(generation, name));
+      for (const char* name : {"verdict", "roll", "moves"}) store_->deleteKey(sync.key(name));
     }
-    for (const char* name : {"here", "pulled"}) {
-      store_->deleteKey(key_of(generation, formatted("{}/{}", name, worker_)));
-    }
+    for (const char* name : {"here", "pulled"}) store_->deleteKey(sync.key(formatted("{}/{}", name, worker_)));
   });
 }
 

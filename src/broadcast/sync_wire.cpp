@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -79,7 +80,7 @@ void relay_loop(SyncRun& run, PlanAgreement& agreement) {
       run.transport->control(message);
     }
     if (message.header.kind == MessageKind::bucket) {
-      agreement.add_root(decode_infos(message.infos.data(), message.infos.size(), message.header.num_weights));
+      agreement.add_root(infos_of(message.header, message.infos));
     }
     // Before a byte of the payload moves, and never waiting on the wire for it: the own source comes to this bucket by
     // itself.
@@ -88,7 +89,10 @@ void relay_loop(SyncRun& run, PlanAgreement& agreement) {
       const std::string leftover = agreement.leftover();
       throw_plan_mismatch(leftover.empty() ? *difference : leftover + "; " + *difference);
     }
-    if (message.header.kind == MessageKind::commit) break;
+    if (message.header.kind == MessageKind::commit) {
+      run.exchange->close();
+      break;
+    }
     auto slot = run.exchange->try_acquire();
     const ScopeTime timed(run.wire_seconds);
     while (!slot) {
@@ -138,12 +142,12 @@ std::unique_ptr<WireThread> start(const std::shared_ptr<SyncRun>& run, Loop loop
     } catch (const abi::__forced_unwind&) {
       throw;
     } catch (...) {
-      // At once, not when the caller's thread comes back from its source or sink: the others wait.
-      base::run_fenced([&] {
-        if (const auto cause = run->watch().fail(run->generation, cause_of_failure(*run))) {
-          run->signal->raise(cause->text);
-        }
-      });
+      run->has_wire_failed = true;
+      // At once, not when the caller's thread comes back from its source or sink: the others wait. And in any case,
+      // unless the root has decided to commit: nobody but this thread would end the caller's wait.
+      std::optional<SyncCause> cause;
+      const auto wordless = base::run_fenced([&] { cause = run->watch().fail(run->id, cause_of_failure(*run)); });
+      if (wordless || cause) run->signal->raise(cause ? cause->text : *wordless);
     }
     run->exchange->wake();
   });

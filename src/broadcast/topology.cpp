@@ -163,6 +163,23 @@ std::string BroadcastTopology::to_json() const {
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+void BroadcastTopology::check() const {
+  // Each rank once, senders first.
+  std::vector<int> all = actor_ranks;
+  all.erase(std::remove(all.begin(), all.end(), -1), all.end());
+  const std::size_t senders = all.size();
+  all.insert(all.end(), rollout_ranks.begin(), rollout_ranks.end());
+  bool is_sound = static_cast<int>(senders) == num_senders && static_cast<int>(all.size()) == world_size &&
+                  node_ids.size() == all.size() && !actor_ranks.empty() && actor_ranks.front() == 0 &&
+                  !rollout_ranks.empty() && !endpoint.empty();
+  for (std::size_t i = 0; is_sound && i < all.size(); ++i) is_sound = all[i] == static_cast<int>(i);
+  if (is_sound) return;
+  throw ConfigError(
+      formatted("broadcast topology: ranks, senders and nodes do not fit together in {}; take what build_topology() "
+                "gave.",
+                to_json().substr(0, 500)));
+}
+
 BroadcastTopology BroadcastTopology::from_json(std::string_view text) {
   constexpr std::string_view kWhat = "broadcast topology";
   const Json json = parsed(text, kWhat);
@@ -175,21 +192,7 @@ BroadcastTopology BroadcastTopology::from_json(std::string_view text) {
   const Json& nodes = field(json, kWhat, "node_ids");
   if (!nodes.is_array()) refuse(kWhat, "node_ids", nodes, "a list");
   for (const Json& node : nodes) topology.node_ids.push_back(text_of(node, kWhat, "node_ids"));
-
-  // Each rank once, senders first.
-  std::vector<int> all = topology.actor_ranks;
-  all.erase(std::remove(all.begin(), all.end(), -1), all.end());
-  const std::size_t senders = all.size();
-  all.insert(all.end(), topology.rollout_ranks.begin(), topology.rollout_ranks.end());
-  bool is_sound = static_cast<int>(senders) == topology.num_senders &&
-                  static_cast<int>(all.size()) == topology.world_size && topology.node_ids.size() == all.size() &&
-                  !topology.actor_ranks.empty() && topology.actor_ranks.front() == 0;
-  for (std::size_t i = 0; is_sound && i < all.size(); ++i) is_sound = all[i] == static_cast<int>(i);
-  if (!is_sound) {
-    throw ConfigError(
-        formatted("{}: ranks, senders and nodes do not fit together in {}; take what build_topology() gave.", kWhat,
-                  text.substr(0, 500)));
-  }
+  topology.check();
   return topology;
 }
 

@@ -35,6 +35,7 @@ void WeightAssembly::refuse(std::string cause) const {
   failure.kind = CommErrorKind::handshake_mismatch;
   failure.operation = "receive";
   failure.cause = std::move(cause);
+  failure.advice = "see whether all ranks run the same build with the same options; nothing was committed";
   throw CommError(std::move(failure));
 }
 
@@ -53,7 +54,7 @@ void WeightAssembly::take(const ControlMessage& message, const at::Tensor& memor
   if (header.has_digests != (integrity_ != Integrity::none)) {
     refuse(formatted("bucket {} comes {} digests", header.bucket, header.has_digests ? "with" : "without"));
   }
-  const std::vector<WeightInfo> infos = decode_infos(message.infos.data(), message.infos.size(), header.num_weights);
+  const std::vector<WeightInfo> infos = infos_of(header, message.infos);
   {
     const ScopeTime timed(pack_seconds_);
     if (header.has_digests) {
@@ -115,12 +116,18 @@ void WeightAssembly::take(const ControlMessage& message, const at::Tensor& memor
 
 at::Tensor WeightAssembly::storage_for(const WeightInfo& info, bool needs_one) {
   at::Tensor storage;
+  if (!has_touched_sink_ && on_first_touch_) on_first_touch_();
   has_touched_sink_ = true;
   const ScopeTime timed(sink_seconds_);
   if (const auto refusal = base::run_fenced([&] { storage = sink_.storage_for(info); })) {
     throw ForeignFailure{formatted("its sink failed to make room for weight {}: {}", text_of(info), *refusal)};
   }
   if (!storage.defined()) return needs_one ? at::empty(info.shape, at::TensorOptions().dtype(info.dtype)) : storage;
+  if (storage.is_conj() || storage.is_neg()) {
+    throw ForeignFailure{
+        formatted("its sink gave a conjugate or negative view as place for weight {}, whose bytes are not its values",
+                  text_of(info))};
+  }
   if (!storage.is_cpu() || storage.layout() != at::kStrided || !storage.is_contiguous() ||
       storage.scalar_type() != info.dtype || storage.sizes() != at::IntArrayRef(info.shape)) {
     throw ForeignFailure{formatted("its sink gave a place of another dtype, shape or device for weight {}: {}",
@@ -176,6 +183,10 @@ void WeightAssembly::finish(const Header& commit) const {
   const auto compare = [&](const char* what, std::uint64_t sent, std::uint64_t own) {
     if (sent != own) refuse(formatted("the commit record says {} {}, and {} came", sent, what, own));
   };
+  if (!commit.is_last) refuse("the commit record says that more follows");
+  if (version_ && commit.model_version != *version_) {
+    refuse(formatted("the commit record is of version {}, and version {} is due", commit.model_version, *version_));
+  }
   compare("buckets", commit.bucket, next_bucket_);
   compare("weights", commit.num_weights, cutter_.num_weights());
   compare("bytes", commit.total_bytes, total_bytes_);

@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,11 @@ at::Tensor tensor_of(const at::Tensor& bytes, const WeightInfo& weight);
 class WeightAssembly {
  public:
   WeightAssembly(const CutRules& rules, Integrity integrity, WeightSink& sink);
+
+  /// The commit record has to be of that version.
+  void set_version(std::int64_t version) { version_ = version; }
+  /// Called before anything of the sink is touched.
+  void on_first_touch(std::function<void()> call) { on_first_touch_ = std::move(call); }
 
   /// The next bucket. Nothing of it reaches the sink unless its digest is right.
   /// Throws: CommError when digest, plan or order are wrong; ForeignFailure for what the sink threw.
@@ -74,6 +81,8 @@ class WeightAssembly {
   RollingHash weight_digests_;
   std::map<std::string, std::uint64_t> digests_;
   bool has_touched_sink_ = false;
+  std::function<void()> on_first_touch_;
+  std::optional<std::int64_t> version_;
   double sink_seconds_ = 0;
   double pack_seconds_ = 0;
 };

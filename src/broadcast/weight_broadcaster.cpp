@@ -3,6 +3,8 @@
 // How a broadcaster comes to be and goes; its syncs are in sync_roles.cpp.
 #include "dbg/weight_broadcaster.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
@@ -71,11 +73,8 @@ std::vector<std::string> names_of(const BroadcastTopology& topology) {
   return names;
 }
 
-c10::intrusive_ptr<TrackedStore> keys_of(c10::intrusive_ptr<c10d::Store> store, const BroadcastOptions& options,
-                                         const std::string& endpoint) {
-  if (!store) throw ConfigError("WeightBroadcaster: the store is null; give a HashStore, FileStore or TCPStore.");
-  return c10::make_intrusive<TrackedStore>(std::move(store), formatted("{}/sync/{}", options.key_prefix, endpoint));
-}
+// What closing may take, should the store say nothing.
+constexpr std::chrono::milliseconds kFarewell{2000};
 
 }  // namespace
 
@@ -108,7 +107,7 @@ std::unique_ptr<WeightBroadcaster> WeightBroadcaster::create(c10::intrusive_ptr<
   auto impl = std::make_unique<Impl>();
   impl->options = checked(options);
   impl->role = role.role;
-  impl->keys = keys_of(std::move(store), impl->options, impl->options.name);
+  impl->set_store(std::move(store), impl->options.name);
 
   // Before the meeting only the roles are known.
   std::vector<WorkerMetadata> actors(static_cast<std::size_t>(role.num_actors));
@@ -126,13 +125,10 @@ std::unique_ptr<WeightBroadcaster> WeightBroadcaster::create(c10::intrusive_ptr<
     joining.meet(
         "join", {{"num_actors", std::to_string(role.num_actors)}, {"num_rollouts", std::to_string(role.num_rollouts)}});
     said = joining.values_of("meta", 0, role.num_actors + role.num_rollouts);
-  } catch (const CommError& error) {
-    broadcast::SyncCause cause;
-    cause.kind = error.kind();
-    cause.text = error.failure().cause;
-    cause.advice = error.failure().advice;
-    cause.workers = error.failure().peers;
-    impl->throw_failure(cause, began);
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    impl->throw_failure(broadcast::cause_of_meeting(), began);
   }
   for (std::size_t i = 0; i < said.size(); ++i) {
     const bool is_actor = i < actors.size();
@@ -151,6 +147,7 @@ std::unique_ptr<WeightBroadcaster> WeightBroadcaster::create(c10::intrusive_ptr<
   auto impl = std::make_unique<Impl>();
   impl->options = checked(options);
   impl->role = role;
+  topology.check();
   topology.place_of(role, index);  // throws for a worker that is not there
   if (topology.num_senders > 1 && !allows_relays(options.source_kind)) {
     throw ConfigError(
@@ -158,7 +155,7 @@ std::unique_ptr<WeightBroadcaster> WeightBroadcaster::create(c10::intrusive_ptr<
                   "only; pass the kind to build_topology.",
                   topology.num_senders));
   }
-  impl->keys = keys_of(std::move(store), impl->options, topology.endpoint);
+  impl->set_store(std::move(store), topology.endpoint);
   impl->context = std::make_shared<SyncContext>();
   impl->context->topology = topology;
   impl->context->who = names_of(topology);
@@ -179,6 +176,12 @@ WeightBroadcaster::WeightBroadcaster(std::unique_ptr<Impl> impl) : impl_(std::mo
 
 WeightBroadcaster::~WeightBroadcaster() {
   finalize();
+}
+
+void WeightBroadcaster::Impl::set_store(c10::intrusive_ptr<c10d::Store> store, const std::string& endpoint) {
+  if (!store) throw ConfigError("WeightBroadcaster: the store is null; give a HashStore, FileStore or TCPStore.");
+  patience = c10::make_intrusive<broadcast::PatientStore>(std::move(store), options.timeout);
+  keys = c10::make_intrusive<TrackedStore>(patience, formatted("{}/sync/{}", options.key_prefix, endpoint));
 }
 
 void WeightBroadcaster::Impl::require(WorkerRole wanted) const {
@@ -222,14 +225,16 @@ void WeightBroadcaster::Impl::finalize() noexcept {
     drop_group();
     memory.clear();
     digests.clear();
-    // The others may still look at what this rank said of the last sync; the root has heard that all are done with it.
-    if (is_root() && is_last_done) {
-      meeting->forget_of_all(last_generation);
-      for (const char* name : {"hello", "meta"}) meeting->forget_own(name);
+    if (last_sync.generation < 0) return;  // the others may still be reading what this rank said of itself
+    patience->set_limit(std::min(patience->limit(), kFarewell));
+    meeting->forget_own("hello");
+    if (!is_root()) return;
+    // The others may still look at what was said of the last sync, until they say that they are through with it.
+    if (has_failed_last) {
+      const auto ends = meeting->await_all_done(last_sync, kFarewell);
+      is_last_done = std::all_of(ends.begin(), ends.end(), [](const auto& said) { return said.has_value(); });
     }
-    if (!is_root()) {
-      for (const char* name : {"hello", "meta"}) meeting->forget_own(name);
-    }
+    if (is_last_done) meeting->forget_of_all(last_sync);
   });
   context->watch.reset();
 }

@@ -118,6 +118,7 @@ void WeightPacking::push_bucket(std::uint64_t plan_hash) {
   if (has_bytes_) {
     const ScopeTime timed(pack_seconds_);
     item.message.infos = encode_infos(infos_);
+    header.info_digest = static_cast<std::uint32_t>(digest_of(item.message.infos.data(), item.message.infos.size()));
     item.slot = std::move(slot_);
     item.memory = lent_.defined() ? std::move(lent_) : item.slot;
     if (header.has_digests) {

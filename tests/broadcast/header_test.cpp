@@ -33,11 +33,11 @@ Header example() {
   header.num_weights = 2;
   header.plan_hash = 0x1122334455667788ULL;
   header.payload_digest = 0xdeadbeef;
-  header.is_last = true;
   header.has_digests = true;
   header.model_version = -5;
   header.total_bytes = std::uint64_t{1} << 40;
   header.weights_digest = 17;
+  header.info_digest = 0x01020304;
   return header;
 }
 
@@ -79,10 +79,11 @@ TEST(HeaderTest, LiesInMemoryAsItIsWrittenDown) {
   EXPECT_EQ(at<std::uint64_t>(bytes, 56), 2U);
   EXPECT_EQ(at<std::uint64_t>(bytes, 64), 0x1122334455667788ULL);
   EXPECT_EQ(at<std::uint64_t>(bytes, 72), 0xdeadbeefU);
-  EXPECT_EQ(at<std::uint32_t>(bytes, 80), 3U);
+  EXPECT_EQ(at<std::uint32_t>(bytes, 80), 2U);
   EXPECT_EQ(at<std::int64_t>(bytes, 88), -5);
   EXPECT_EQ(at<std::uint64_t>(bytes, 96), std::uint64_t{1} << 40);
   EXPECT_EQ(at<std::uint64_t>(bytes, 104), 17U);
+  EXPECT_EQ(at<std::uint32_t>(bytes, 112), 0x01020304U);
   EXPECT_EQ(at<std::uint32_t>(bytes, 124), codec::crc32(bytes.data(), 124));
 }
 
@@ -91,7 +92,7 @@ TEST(HeaderTest, ComesBackAsItWas) {
   const Header back = decode_header(encode(header), kLimits);
   EXPECT_EQ(encode(back), encode(header));
   EXPECT_EQ(back.model_version, -5);
-  EXPECT_TRUE(back.is_last);
+  EXPECT_FALSE(back.is_last);
   EXPECT_FALSE(difference_of(back, header));
 }
 
@@ -104,6 +105,18 @@ TEST(HeaderTest, WhatIsWrongIsNamedWithBothValues) {
   EXPECT_THAT(words(changed(good, 16, std::uint64_t{6})), AllOf(HasSubstr("generation 6"), HasSubstr("generation 7")));
   EXPECT_THAT(words(changed(good, 32, std::uint64_t{4097})), AllOf(HasSubstr("4097"), HasSubstr("4096")));
   EXPECT_THAT(words(changed(good, 40, std::uint64_t{1} << 60)), HasSubstr("of infos"));
+  EXPECT_THAT(words(changed(good, 80, std::uint32_t{6})), HasSubstr("flags 0x6"));
+  EXPECT_THAT(words(changed(good, 80, std::uint32_t{3})), HasSubstr("a bucket says that it is the last message"));
+  EXPECT_THAT(words(changed(good, 84, std::uint32_t{1})), HasSubstr("says nothing"));
+  EXPECT_THAT(words(changed(good, 116, std::uint64_t{1} << 40)), HasSubstr("says nothing"));
+  Header commit;
+  commit.kind = MessageKind::commit;
+  commit.generation = 7;
+  EXPECT_THAT(words(encode(commit)), HasSubstr("not the last message"));
+  commit.is_last = true;
+  EXPECT_EQ(words(encode(commit)), "accepted");
+  commit.length = 5;
+  EXPECT_THAT(words(encode(commit)), HasSubstr("a commit record announces 5 bytes"));
   HeaderBytes damaged = good;
   damaged[70] ^= std::byte{1};
   EXPECT_THAT(words(damaged), HasSubstr("damaged"));
@@ -151,6 +164,19 @@ TEST(HeaderTest, InfosThatEndEarlyOrLieAreRefused) {
   }
 }
 
+TEST(HeaderTest, DamagedInfosAreSeenBeforeTheyMeanAnything) {
+  const std::vector<WeightInfo> infos{{"abc", {2, 3}, at::kFloat}, {"d", {4}, at::kInt}};
+  std::vector<std::byte> bytes = encode_infos(infos);
+  Header header = example();
+  header.info_digest = codec::crc32(bytes.data(), bytes.size());
+  EXPECT_EQ(infos_of(header, bytes).size(), 2U);
+  for (std::byte& byte : bytes) {
+    byte ^= std::byte{1};
+    EXPECT_THAT(refusal([&] { infos_of(header, bytes); }), HasSubstr("infos of bucket 3 were damaged"));
+    byte ^= std::byte{1};
+  }
+}
+
 TEST(HeaderTest, DifferencesHaveBothValues) {
   Header other = example();
   other.length = 100;
@@ -158,6 +184,9 @@ TEST(HeaderTest, DifferencesHaveBothValues) {
   other = example();
   other.plan_hash ^= 1;
   EXPECT_THAT(difference_of(example(), other).value_or(""), HasSubstr("plan hash"));
+  other = example();
+  other.model_version = 6;
+  EXPECT_THAT(difference_of(example(), other).value_or(""), HasSubstr("model's version"));
   other = example();
   other.kind = MessageKind::commit;
   other.num_weights = 5;

@@ -27,7 +27,7 @@ class NcclSyncTest : public testing::Test {
 };
 
 TEST_F(NcclSyncTest, AWorldOfOneCopiesInBroadcastsAndFinishes) {
-  const auto calls = broadcast::make_nccl_calls(broadcast::make_nccl_id(), 0, 1, std::chrono::seconds(30));
+  const auto calls = broadcast::make_nccl_calls(broadcast::make_nccl_id(), 0, 1, std::chrono::seconds(30), {});
   void* const device = calls->allocate(1 << 20);
   const at::Tensor sent = at::arange(1 << 18, at::kInt);
   const at::Tensor got = at::zeros_like(sent);

@@ -51,6 +51,7 @@ class RecordedCalls : public NcclCalls {
     log.push_back(formatted("done {}", mark));
     return true;
   }
+  void set_signal(std::shared_ptr<distributed::AbortSignal>) override {}
   void abort() noexcept override { ++aborts; }
 
   std::size_t slot(const void* device) const {
@@ -125,8 +126,17 @@ TEST(NcclTransportTest, AConsumerHasItsValuesWhenThePayloadReturns) {
   Made consumer(2, 2);
   consumer.calls->everything_is_done = true;
   EXPECT_EQ(consumer.transport->payload(host(), 500), 0U);
-  EXPECT_THAT(consumer.calls->log, ElementsAre("broadcast 500 of 0", "out 500 from 0", "mark 0", "done 0"));
+  // Copied once the broadcast is through, so that no copy waits for a peer.
+  EXPECT_THAT(consumer.calls->log,
+              ElementsAre("broadcast 500 of 0", "mark 0", "done 0", "out 500 from 0", "mark 1", "done 1"));
   EXPECT_EQ(consumer.transport->memory_for(500), 500U);
+}
+
+TEST(NcclTransportTest, AConsumerWhoseBroadcastHangsCopiesNothingAndEndsInTime) {
+  Made consumer(2, 2);
+  EXPECT_THROW(consumer.transport->payload(host(), 500), WireError);
+  EXPECT_THAT(consumer.calls->log, ElementsAre("broadcast 500 of 0", "mark 0"));
+  EXPECT_EQ(consumer.calls->aborts, 1);
 }
 
 TEST(NcclTransportTest, ARelayOnlyTakesPart) {
@@ -188,7 +198,7 @@ TEST(NcclTransportTest, WhatIsLeftUnderWayIsAborted) {
 TEST(NcclTransportTest, WithoutAGpuItIsAConfigError) {
   if (distributed::why_no_nccl().empty()) GTEST_SKIP() << "there is a GPU";
   EXPECT_THROW(make_nccl_id(), ConfigError);
-  EXPECT_THROW(make_nccl_calls(std::string(128, 'x'), 0, 1, milliseconds(100)), ConfigError);
+  EXPECT_THROW(make_nccl_calls(std::string(128, 'x'), 0, 1, milliseconds(100), {}), ConfigError);
 }
 
 }  // namespace

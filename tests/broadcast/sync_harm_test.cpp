@@ -5,20 +5,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
-#include <thread>
 
 #include "broadcast/broadcaster_impl.h"
 #include "broadcast/failing_syncs.h"
+#include "broadcast/forwarding_transport.h"
 
 namespace dbg {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using test::ForwardingTransport;
 using test::one_cause;
 using test::quick_options;
 using test::run_workers_as_threads;
@@ -30,27 +32,9 @@ using test::Worker;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Stands before a rank's transport and does harm.
-class HarmfulTransport : public broadcast::Transport {
+class CorruptingTransport : public ForwardingTransport {
  public:
-  explicit HarmfulTransport(std::shared_ptr<broadcast::Transport> inner) : inner_(std::move(inner)) {}
-  void control(broadcast::ControlMessage& message) override { inner_->control(message); }
-  std::uint64_t memory_for(std::uint64_t length) const override { return inner_->memory_for(length); }
-  std::uint64_t payload(const at::Tensor& memory, std::uint64_t length) override {
-    return inner_->payload(memory, length);
-  }
-  bool advance() override { return inner_->advance(); }
-  std::uint64_t finished_below() const override { return inner_->finished_below(); }
-  void finish(std::uint64_t number) override { inner_->finish(number); }
-  std::uint64_t sent_bytes() const override { return inner_->sent_bytes(); }
-
- protected:
-  std::shared_ptr<broadcast::Transport> inner_;
-};
-
-class CorruptingTransport : public HarmfulTransport {
- public:
-  using HarmfulTransport::HarmfulTransport;
+  using ForwardingTransport::ForwardingTransport;
   std::uint64_t payload(const at::Tensor& memory, std::uint64_t length) override {
     const std::uint64_t number = inner_->payload(memory, length);
     if (number == 3) static_cast<std::uint8_t*>(memory.mutable_data_ptr())[length / 2] ^= 0x10;
@@ -79,9 +63,9 @@ TEST(SyncHarmTest, ACorruptedPayloadIsNamedWithItsDigestsAndNotCommitted) {
 }
 
 // A relay that cuts one byte later than the root, which the header's comparison has to find before the payload.
-class ShiftingTransport : public HarmfulTransport {
+class ShiftingTransport : public ForwardingTransport {
  public:
-  using HarmfulTransport::HarmfulTransport;
+  using ForwardingTransport::ForwardingTransport;
   void control(broadcast::ControlMessage& message) override {
     inner_->control(message);
     if (message.header.kind == broadcast::MessageKind::bucket && message.header.bucket == 2) ++message.header.length;
@@ -115,9 +99,9 @@ TEST(SyncHarmTest, AHeaderThatDiffersIsFoundBeforeThePayload) {
 }
 
 // A message of an earlier sync in the pipe.
-class StaleTransport : public HarmfulTransport {
+class StaleTransport : public ForwardingTransport {
  public:
-  using HarmfulTransport::HarmfulTransport;
+  using ForwardingTransport::ForwardingTransport;
   void control(broadcast::ControlMessage& message) override {
     if (message.header.bucket == 1) message.header.generation -= 1;
     inner_->control(message);
@@ -140,45 +124,81 @@ TEST(SyncHarmTest, AStalePeerIsShownWithBothGenerations) {
   EXPECT_THAT(failure.cause, AllOf(HasSubstr("generation 0"), HasSubstr("generation 1")));
 }
 
-// A backend that does not come back when it is told to abort.
-class StuckTransport : public HarmfulTransport {
+// A backend that does not come back when it is told to abort, until the test lets it.
+class StuckTransport : public ForwardingTransport {
  public:
-  using HarmfulTransport::HarmfulTransport;
-  std::uint64_t payload(const at::Tensor& memory, std::uint64_t length) override {
-    is_stuck = true;
-    std::this_thread::sleep_for(seconds(3));  // it ends at last, after the test's own deadlines
-    return inner_->payload(memory, length);
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_inside = false;
+    bool may_go_on = false;
+    bool has_ended = false;       // the transport is gone
+    bool was_taken_away = false;  // while it was still being called
+    bool wait_for(bool State::*what, milliseconds limit) {
+      std::unique_lock lock(mutex);
+      return changed.wait_for(lock, limit, [&] { return this->*what; });
+    }
+    void set(bool State::*what) {
+      const std::lock_guard lock(mutex);
+      this->*what = true;
+      changed.notify_all();
+    }
+  };
+
+  StuckTransport(std::shared_ptr<broadcast::Transport> inner, std::shared_ptr<State> state)
+      : ForwardingTransport(std::move(inner)), state_(std::move(state)) {}
+  ~StuckTransport() override {
+    const std::lock_guard lock(state_->mutex);
+    state_->was_taken_away = state_->is_inside;
+    state_->has_ended = true;
+    state_->changed.notify_all();
   }
-  static std::atomic<bool> is_stuck;
+  std::uint64_t payload(const at::Tensor& memory, std::uint64_t length) override {
+    const std::shared_ptr<State> state = state_;
+    const std::shared_ptr<broadcast::Transport> inner = inner_;
+    state->set(&State::is_inside);
+    state->wait_for(&State::may_go_on, seconds(20));
+    {
+      const std::lock_guard lock(state->mutex);
+      state->is_inside = false;
+    }
+    return inner->payload(memory, length);
+  }
+
+ private:
+  std::shared_ptr<State> state_;
 };
 
-std::atomic<bool> StuckTransport::is_stuck{false};
-
-TEST(SyncHarmTest, AnAbortThatDoesNotReturnHasASecondDeadline) {
+TEST(SyncHarmTest, AnAbortThatDoesNotReturnHasASecondDeadlineAndKeepsWhatItUses) {
+  using State = StuckTransport::State;
+  const auto state = std::make_shared<State>();
   SyncSetup setup;
   setup.options.depth = 20;  // the source is never kept waiting
   run_workers_as_threads(setup, [&](const Worker& worker) {
     const auto broadcaster = worker.make();
     if (worker.is_actor()) {
-      broadcaster->impl().wrap_transport = [](auto inner) { return std::make_shared<StuckTransport>(inner); };
+      broadcaster->impl().wrap_transport = [&](auto inner) { return std::make_shared<StuckTransport>(inner, state); };
       broadcaster->impl().second_deadline = milliseconds(300);
-      ScratchSource source(sample_weights(1), [](std::size_t number) {
-        const auto deadline = std::chrono::steady_clock::now() + seconds(10);
-        while (number == 9 && !StuckTransport::is_stuck && std::chrono::steady_clock::now() < deadline) {
-          std::this_thread::sleep_for(milliseconds(1));
-        }
-        if (number == 9) throw std::runtime_error("source gone");
+      ScratchSource source(sample_weights(1), [&](std::size_t number) {
+        if (number != 9) return;
+        state->wait_for(&State::is_inside, seconds(10));
+        throw std::runtime_error("source gone");
       });
-      const CommFailure failure = test::failure_of_sync([&] { broadcaster->send(source); }, milliseconds(2500));
+      const CommFailure failure = test::failure_of_sync([&] { broadcaster->send(source); }, milliseconds(4000));
       EXPECT_THAT(failure.cause, HasSubstr("source gone"));
       EXPECT_THAT(failure.advice, HasSubstr("end this process"));
+      broadcaster->finalize();
       return;
     }
     TensorMapSink sink;
-    const CommFailure failure = test::failure_of_sync([&] { broadcaster->receive(sink); }, milliseconds(2500));
+    const CommFailure failure = test::failure_of_sync([&] { broadcaster->receive(sink); }, milliseconds(4000));
     EXPECT_THAT(failure.cause, HasSubstr("source gone"));
   });
-  std::this_thread::sleep_for(seconds(3));  // the thread that was left behind ends before the test's statics go
+  // The thread that was left behind comes back to what it had, and only then that goes.
+  EXPECT_FALSE(state->has_ended);
+  state->set(&State::may_go_on);
+  EXPECT_TRUE(state->wait_for(&State::has_ended, seconds(20)));
+  EXPECT_FALSE(state->was_taken_away);
 }
 
 }  // namespace

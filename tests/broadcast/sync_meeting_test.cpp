@@ -34,24 +34,32 @@ TEST(SyncMeetingTest, AllMeetHearTheWordAndLeaveNothing) {
   test::run_ranks_as_threads(3, [&](int worker) {
     SyncMeeting own = meeting(store, worker, std::chrono::seconds(20));
     const distributed::AbortSignal signal;
+    SyncId before;
     for (std::int64_t round = 0; round < 20; ++round) {
       own.put_own("hello", SyncHello{round, 7, 99, 3}.to_json());
-      ASSERT_EQ(own.meet("sync", {{"x", "1"}}), round);
-      if (round > 0) own.forget(round - 1);
+      const SyncId sync = own.meet("sync", {{"x", "1"}});
+      ASSERT_EQ(sync.generation, round);
+      if (round > 0) own.forget(before);
+      before = sync;
       const SyncHello hello = SyncHello::from_json(own.values_of("hello", 2, 3).front());
-      ASSERT_EQ(hello.group, round);
+      // Who was quicker may have brought its next one already.
+      ASSERT_GE(hello.group, round);
+      ASSERT_LE(hello.group, round + 1);
       ASSERT_EQ(hello.manifest, 99U);
-      if (worker == 0) own.put_begin(round, {5, true});
-      if (worker != 0) {
-        ASSERT_EQ(own.await_begin(round, signal).version, 5);
+      if (worker == 0) {
+        own.put_begin(sync, {5, true});
+        own.put_pushed(sync, 7);
+      } else {
+        ASSERT_EQ(own.await_begin(sync, signal).version, 5);
+        ASSERT_EQ(own.await_pushed(sync, 3, signal), 7);
       }
-      own.put_ready(round);
+      own.put_ready(sync);
       if (worker != 0) {
-        own.put_done(round, worker == 1 ? "broke" : "");
+        own.put_done(sync, worker == 1 ? "broke" : "");
         continue;
       }
-      own.await_all_ready(round, signal);
-      const auto ends = own.await_all_done(round);
+      own.await_all_ready(sync, signal);
+      const auto ends = own.await_all_done(sync, std::chrono::seconds(20));
       ASSERT_EQ(ends[1], "failed: broke");
       ASSERT_EQ(ends[2], "");
       if (round == 1) keys_after_first = store->getNumKeys();
@@ -88,12 +96,47 @@ TEST(SyncMeetingTest, WaitsEndByDeadlineOrSignal) {
   } catch (const MeetingTimeout& timeout) {
     EXPECT_THAT(timeout.missing, ElementsAre(1, 2));
   }
-  const auto ends = own.await_all_done(1);
+  const auto ends = own.await_all_done(1, milliseconds(50));
   EXPECT_FALSE(ends[1]);
   signal.raise("over");
   EXPECT_THROW(own.await_all_ready(1, signal), Interrupted);
   EXPECT_THROW(own.await_begin(1, signal), Interrupted);
-  EXPECT_THROW(own.await_verdict([] { return false; }, signal), Interrupted);
+  EXPECT_THROW(own.await_pushed(1, 1, signal), Interrupted);
+  EXPECT_THROW(own.await_verdict(
+                   1, [] { return false; }, signal),
+               Interrupted);
+}
+
+TEST(SyncMeetingTest, ADeadlineIsPutOffWhileSomethingMoves) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  SyncMeeting own = meeting(store, 1, milliseconds(400));
+  const distributed::AbortSignal signal;
+  const SyncId sync(1, "n");
+  const auto began = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point last_move = began;
+  int moves = 0;
+  try {
+    own.await_verdict(
+        sync,
+        [&] {
+          if (moves >= 30 || std::chrono::steady_clock::now() < last_move + milliseconds(50)) return false;
+          store->add("test/" + sync.key("moves"), 1);
+          last_move = std::chrono::steady_clock::now();
+          ++moves;
+          return false;
+        },
+        signal);
+    ADD_FAILURE() << "decided";
+  } catch (const MeetingTimeout&) {
+  }
+  EXPECT_EQ(moves, 30);  // for 1.5 s and more
+  EXPECT_LT(std::chrono::steady_clock::now() - last_move, std::chrono::seconds(10));
+}
+
+TEST(SyncMeetingTest, SyncsOfUnlikeNoncesHaveUnlikeKeys) {
+  EXPECT_EQ(SyncId(3).key("begin"), "s/3/begin");
+  EXPECT_EQ(SyncId(3, "ab").key("begin"), "s/3-ab/begin");
+  EXPECT_FALSE(SyncId(3, "ab") == SyncId(3, "ac"));
 }
 
 TEST(SyncMeetingTest, WhatIsNoHelloIsRefused) {

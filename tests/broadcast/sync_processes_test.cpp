@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <random>
 #include <sstream>
 #include <string>
@@ -195,6 +196,73 @@ std::string name_of_victim(const testing::TestParamInfo<int>& info) {
   return std::vector<std::string>{"Root", "Relay", "Entry", "LastConsumer"}[static_cast<std::size_t>(info.param)];
 }
 INSTANTIATE_TEST_SUITE_P(All, LostWorkerTest, testing::Values(0, 1, 2, 3), name_of_victim);
+
+// The argument is `port signal`; rank 0 serves the store and is the root.
+DBG_RANK_BODY(syncs_until_the_store_is_gone) {
+  std::istringstream argument(context.argument);
+  int port = 0;
+  int number = 0;
+  argument >> port >> number;
+  TcpStoreAddress address;
+  address.host = "127.0.0.1";
+  address.port = static_cast<std::uint16_t>(port);
+  address.is_server = context.rank == 0;
+  const World world = World::over_tcp(address, context.rank, context.world_size, {.timeout = seconds(20)});
+  const SyncSetup setup = setup_without(-1);
+  const Worker worker{context.rank, setup.role_of(context.rank), setup.index_of(context.rank), world.store(), setup};
+  const auto broadcaster = worker.make();
+  TensorMapSink sink;
+  test::sync_sample(*broadcaster, worker, sink, 0);
+  if (worker.id == 0) {
+    broadcaster->impl().wrap_transport = [&](auto inner) {
+      return std::make_shared<MortalTransport>(inner, number, std::chrono::microseconds(0));
+    };
+  }
+  const auto began = std::chrono::steady_clock::now();
+  try {
+    if (worker.is_actor()) {
+      ScratchSource source(large_weights());
+      broadcaster->send(source, 1);
+    } else {
+      broadcaster->receive(sink);
+    }
+    std::printf("came through\n");
+  } catch (const SyncError& error) {
+    std::printf("cause: %s\n", error.failure().cause.c_str());
+  }
+  // Each has a cause of its own, since nothing is left to agree over; but in time.
+  EXPECT_LT(std::chrono::steady_clock::now() - began, kLimit);
+  EXPECT_EQ(broadcaster->version(), 0);
+  if (!worker.is_actor()) test::expect_version(sink, sample_weights(0));
+  broadcaster->finalize();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, kLimit + seconds(5));
+  std::printf("went on\n");
+  std::fflush(stdout);
+  // What else holds the store is not this test's.
+  std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+}
+
+TEST(LostStoreTest, WithTheStoresHostKilledOrStoppedAllEndInTime) {
+  for (const int number : {SIGKILL, SIGSTOP}) {
+    TcpStoreAddress address;
+    address.host = "127.0.0.1";
+    address.is_server = true;
+    int port = 0;
+    {
+      const World probe = World::over_tcp(address, 0, 1, {.timeout = seconds(20)});
+      port = probe.store_port();
+    }
+    test::RankProcesses ranks(
+        {.body = "syncs_until_the_store_is_gone", .world_size = 4, .argument = formatted("{} {}", port, number)});
+    for (int rank = 1; rank < 4; ++rank) ranks.wait_for_output(rank, "went on");
+    ranks.kill(0);
+    for (const test::RankResult& result : ranks.wait()) {
+      if (result.rank == 0) continue;
+      EXPECT_TRUE(result.passed()) << result.output;
+      EXPECT_NE(line_of(result.output, "cause: "), "") << result.output;
+    }
+  }
+}
 
 // The same at many more points; minutes.
 class LostWorkerSlowTest : public testing::TestWithParam<int> {};

@@ -182,5 +182,21 @@ TEST(TopologyTest, TheNodeIsThisMachineAndStays) {
   EXPECT_GT(this_node_id().size(), 1U);
 }
 
+TEST(TopologyTest, OneMadeByHandIsChecked) {
+  const BroadcastTopology good = build_topology(actors({"a", "a"}), rollouts({"b"}), true);
+  EXPECT_NO_THROW(good.check());
+  const std::vector<std::function<void(BroadcastTopology&)>> changes{
+      [](auto& t) { t.num_senders = 0; },     [](auto& t) { t.world_size = 7; },
+      [](auto& t) { t.actor_ranks = {}; },    [](auto& t) { t.actor_ranks = {1, 0}; },
+      [](auto& t) { t.node_ids.pop_back(); }, [](auto& t) { t.rollout_ranks = {}; },
+      [](auto& t) { t.endpoint.clear(); },
+  };
+  for (const auto& change : changes) {
+    BroadcastTopology bad = good;
+    change(bad);
+    EXPECT_THROW(bad.check(), ConfigError);
+  }
+}
+
 }  // namespace
 }  // namespace dbg

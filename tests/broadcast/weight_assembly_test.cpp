@@ -135,6 +135,49 @@ TEST(WeightAssemblyTest, AStreamThatIsNotTheWholeStreamIsAnError) {
   EXPECT_THAT(words([](auto& items) { items[2].message.header.has_digests = false; }), HasSubstr("without digests"));
 }
 
+TEST(WeightAssemblyTest, ACommitRecordOfAnotherVersionIsRefused) {
+  const CutRules rules{1024, 256};
+  const auto items = packed({}, rules, Integrity::bucket);
+  TensorMapSink sink;
+  WeightAssembly assembly(rules, Integrity::bucket, sink);
+  assembly.set_version(4);
+  Header commit = items.back().message.header;
+  commit.model_version = 4;
+  EXPECT_NO_THROW(assembly.finish(commit));
+  commit.model_version = 3;
+  EXPECT_THROW(assembly.finish(commit), CommError);
+  commit.model_version = 4;
+  commit.is_last = false;
+  EXPECT_THROW(assembly.finish(commit), CommError);
+}
+
+// What a peer announces costs nothing before it is compared.
+TEST(WeightAssemblyTest, AHugeAnnouncementIsRefusedAtOnce) {
+  const CutRules rules{1024, 256};
+  TensorMapSink sink;
+  WeightAssembly assembly(rules, Integrity::none, sink);
+  ControlMessage message;
+  message.header.num_weights = 1;
+  message.header.length = 1024;
+  message.infos = encode_infos({{"huge", {std::int64_t{1} << 50}, at::kFloat}});
+  message.header.info_bytes = message.infos.size();
+  message.header.info_digest = static_cast<std::uint32_t>(digest_of(message.infos.data(), message.infos.size()));
+  EXPECT_THROW(assembly.take(message, at::zeros({1024}, at::kByte)), ConfigError);
+}
+
+TEST(WeightAssemblyTest, AConjugateViewIsNoPlace) {
+  class Conjugate : public TensorMapSink {
+   public:
+    at::Tensor storage_for(const WeightInfo& weight) override {
+      return at::zeros(weight.shape, at::kComplexFloat).conj();
+    }
+  };
+  const CutRules rules{1024, 256};
+  const auto items = packed({{"c", at::ones({4}, at::kComplexFloat)}}, rules, Integrity::none);
+  Conjugate sink;
+  EXPECT_THAT(assembled(items, rules, Integrity::none, sink), HasSubstr("conjugate or negative view"));
+}
+
 TEST(WeightAssemblyTest, ASinksWordsAreKeptAndItsPlacesAreChecked) {
   class Bad : public TensorMapSink {
    public:
