@@ -107,7 +107,7 @@ void TrackedStore::wait(const std::vector<std::string>& keys, const std::chrono:
   PollPause pause;
   while (!inner_->check(all)) {
     // Read each time: another thread may end the wait by moving it.
-    if (!pause.wait(std::min(own_deadline, deadline_.load(std::memory_order_relaxed)))) {
+    if (!pause.wait(std::min(own_deadline, written_->deadline.load(std::memory_order_relaxed)))) {
       C10_THROW_ERROR(DistStoreError,
                       formatted("wait timeout after {}ms, keys: {}", timeout.count(), fmt::join(all, ", ")));
     }
@@ -137,11 +137,14 @@ bool TrackedStore::hasExtendedApi() const {
 
 c10::intrusive_ptr<c10d::Store> TrackedStore::clone() {
   // The constructor that shares the list is private, hence no make_intrusive.
-  return c10::intrusive_ptr<c10d::Store>::unsafe_steal_from_new(new TrackedStore(clone_of(inner_), prefix_, written_));
+  auto copy =
+      c10::intrusive_ptr<c10d::Store>::unsafe_steal_from_new(new TrackedStore(clone_of(inner_), prefix_, written_));
+  copy->setTimeout(timeout_);
+  return copy;
 }
 
 void TrackedStore::set_deadline(std::optional<Clock::time_point> deadline) {
-  deadline_.store(deadline.value_or(Clock::time_point::max()), std::memory_order_relaxed);
+  written_->deadline.store(deadline.value_or(Clock::time_point::max()), std::memory_order_relaxed);
 }
 
 std::optional<std::string> TrackedStore::peek(const std::string& key) {

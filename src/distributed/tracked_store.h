@@ -48,7 +48,7 @@ class TrackedStore : public c10d::Store {
   c10::intrusive_ptr<c10d::Store> clone();  // NOLINT(modernize-use-override)
 
   /// No wait goes beyond it, however long its own timeout: a backend that waits for one key after the other would take
-  /// that many timeouts. nullopt: none. Holds for waits that are under way too.
+  /// that many timeouts. nullopt: none. Holds for waits that are under way too, and for clones: gloo asks one.
   void set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline);
 
   /// The value, or nullopt when the key is not there. Never waits, which `get` may do even after a `check`.
@@ -69,6 +69,7 @@ class TrackedStore : public c10d::Store {
   struct Written {
     std::mutex mutex;
     std::set<std::string> keys;  // under mutex; with the prefix
+    std::atomic<std::chrono::steady_clock::time_point> deadline{std::chrono::steady_clock::time_point::max()};
   };
   TrackedStore(c10::intrusive_ptr<c10d::Store> inner, std::string prefix, std::shared_ptr<Written> written);
   std::string full(const std::string& key) const;
@@ -78,7 +79,6 @@ class TrackedStore : public c10d::Store {
   c10::intrusive_ptr<c10d::Store> inner_;
   std::string prefix_;
   std::shared_ptr<Written> written_;  // shared with clones
-  std::atomic<std::chrono::steady_clock::time_point> deadline_{std::chrono::steady_clock::time_point::max()};
 };
 
 /// Waits between two looks at a store: shortly at first, then longer, never above 50 ms.

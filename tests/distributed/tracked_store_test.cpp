@@ -109,6 +109,15 @@ TEST_P(TrackedStoreTest, WaitsOneAfterTheOtherEndAtTheDeadline) {
   store_->wait({"key"}, milliseconds(5000));
 }
 
+TEST_P(TrackedStoreTest, AMovedDeadlineEndsWaitsUnderWayOfClonesToo) {
+  const c10::intrusive_ptr<c10d::Store> copy = store_->clone();
+  const auto began = std::chrono::steady_clock::now();
+  auto waiting = std::async(std::launch::async, [&] { copy->wait({"never"}, milliseconds(20000)); });
+  store_->set_deadline(began + milliseconds(100));
+  EXPECT_ANY_THROW(waiting.get());
+  EXPECT_LT(std::chrono::steady_clock::now() - began, milliseconds(10000));
+}
+
 INSTANTIATE_TEST_SUITE_P(Stores, TrackedStoreTest, testing::Values("memory", "file", "tcp"),
                          [](const auto& chosen) { return chosen.param; });
 
