@@ -205,8 +205,8 @@ SyncReport WeightBroadcaster::Impl::send(WeightSource& source, std::optional<std
   } catch (...) {
     const broadcast::SyncCause cause = fail(*run, wire.get());
     driver.catch_up(context->watch->most_pulled(run->generation, context->num_actors(), kPulledLimit));
+    // The transport goes with the run, which a thread that did not end still owns.
     wire.reset();
-    run->transport.reset();
     drop_group();
     memory.clear();
     context->watch->end();
@@ -274,8 +274,8 @@ SyncReport WeightBroadcaster::Impl::receive(WeightSink& sink) {
     const broadcast::SyncCause cause = fail(*run, wire.get());
     if (sink.mode() == WeightSink::Mode::in_place && assembly.has_touched_sink()) is_torn = true;
     if (has_begun) sink.roll_back(cause.text);
+    // The transport goes with the run, which a thread that did not end still owns.
     wire.reset();
-    run->transport.reset();
     drop_group();
     memory.clear();
     context->watch->end();

@@ -238,8 +238,8 @@ void WeightBroadcaster::Impl::end(SyncRun& run, broadcast::WireThread* wire, Clo
     report.num_buckets = run.num_buckets;
     report.most_buckets_in_use = run.exchange->most_in_use();
     for (at::Tensor& slot : run.exchange->take_back()) memory.give_back(std::move(slot));
+    run.transport.reset();
   }
-  run.transport.reset();
   if (options.rebuild_group) drop_group();
   context->watch->end();
   report.seconds = std::chrono::duration<double>(Clock::now() - began).count();

@@ -38,10 +38,13 @@ TEST(SyncMeetingTest, AllMeetHearTheWordAndLeaveNothing) {
       own.put_own("hello", SyncHello{round, 7, 99, 3}.to_json());
       ASSERT_EQ(own.meet("sync", {{"x", "1"}}), round);
       if (round > 0) own.forget(round - 1);
-      const SyncHello hello = SyncHello::from_json(own.values_of("hello", 2, 3).front());
-      ASSERT_EQ(hello.group, round);
-      ASSERT_EQ(hello.manifest, 99U);
-      if (worker == 0) own.put_begin(round, {5, true});
+      // Only the root reads what others brought: they may bring the next when they have heard its word.
+      if (worker == 0) {
+        const SyncHello hello = SyncHello::from_json(own.values_of("hello", 2, 3).front());
+        ASSERT_EQ(hello.group, round);
+        ASSERT_EQ(hello.manifest, 99U);
+        own.put_begin(round, {5, true});
+      }
       if (worker != 0) {
         ASSERT_EQ(own.await_begin(round, signal).version, 5);
       }
