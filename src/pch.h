@@ -1,15 +1,13 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // The heavy headers that most of our sources include; precompiled once a configuration. Sources include what they use.
+// Not more of them: g++ instantiates what a precompiled header left open in every source anew.
 #pragma once
 
 #include <ATen/ATen.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
 #include <array>
@@ -30,5 +28,3 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-#include <nlohmann/json.hpp>

@@ -88,7 +88,7 @@ if [ $all = no ]; then
   finish
 fi
 
-stage 'set-up' cmake/bootstrap.sh --full --fuzz
+stage 'set-up' cmake/bootstrap.sh --full --clang
 [ ${#failed[@]} = 0 ] || finish
 stage 'Release' release ci gpu
 stage 'Debug, without NCCL' unit_in no-nccl

@@ -25,6 +25,7 @@ struct BackendRequest {
   c10::intrusive_ptr<c10d::Store> store;  ///< of this backend's own keys; they are deleted when the group is closed
   int rank = 0;                           ///< in the group
   int size = 1;
+  int local_rank = 0;  ///< this rank's number on its node
   std::vector<int> global_ranks;
   std::string group_name;  ///< unique: `tp:device@0_1.g0`
   std::string group_desc;  ///< the label: `tp:device`; is set on the backend after it was made, too
@@ -42,7 +43,7 @@ class BackendRegistration;
 
 /// Makes `name` usable as `GroupOptions::device_backend` and `cpu_backend`.
 /// Threads: safe to call from any thread.
-/// Throws: ConfigError when the name is empty, taken, or one of `auto`, `gloo`, `nccl`.
+/// Throws: ConfigError when the name is empty, taken, or one of `auto`, `gloo`, `nccl`, `nccl2`, `nccl-legacy`.
 DBG_API BackendRegistration register_backend(const std::string& name, BackendFactory factory);
 
 /// Takes a factory away when it is removed or destroyed; groups that were made live on.

@@ -32,6 +32,9 @@ struct GroupOptions {
   /// `tp:cpu`.
   std::string group_name = {};
   /// `auto` (nccl where a GPU and NCCL are, else gloo), `gloo`, `nccl`, or a name given to `register_backend`.
+  /// torch 2.15 has two NCCL classes that do not meet each other: `nccl2` and `nccl-legacy`; `nccl` is, as in Python,
+  /// the first, or with TORCH_DIST_USE_NCCL2=0 the second. `nccl2` takes the thread's current GPU when that is not GPU
+  /// 0, else the one of the local rank.
   std::string device_backend = "auto";
   /// `gloo`, or a name given to `register_backend`.
   std::string cpu_backend = "gloo";

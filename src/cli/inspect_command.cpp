@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // `dbg inspect`.
-
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Runs the opcodes of a pickle into a graph of plain data.
-
 #include <algorithm>
 #include <bit>
 #include <limits>

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Two folders: lists, pairs, compares all pairs, and finds where they part.
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>

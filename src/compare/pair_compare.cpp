@@ -203,7 +203,7 @@ class PairComparison {
     target.clear();
     for (auto& [part, values] : baseline_parts) {
       const auto other = std::find_if(target_parts.begin(), target_parts.end(),
-                                      [&part](const auto& one) { return one.first == part; });
+                                      [&name = part](const auto& one) { return one.first == name; });
       if (other == target_parts.end()) {
         add_failed(part, "the target's value has no such part");
         continue;

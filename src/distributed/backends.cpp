@@ -67,7 +67,7 @@ void BackendRegistration::remove() noexcept {
 }
 
 BackendRegistration register_backend(const std::string& name, BackendFactory factory) {
-  if (name.empty() || name == "auto" || name == "gloo" || name == "nccl") {
+  if (name.empty() || name == "auto" || name == "gloo" || distributed::is_nccl(name)) {
     throw ConfigError(formatted("register_backend: '{}' is no name for a backend of your own.", name));
   }
   if (!factory) throw ConfigError(formatted("register_backend: the factory of '{}' is empty.", name));
@@ -115,7 +115,7 @@ std::optional<BackendFactory> factory_of(const std::string& kind) {
 }
 
 std::vector<std::string> known_backends() {
-  std::vector<std::string> names{"auto", "gloo", "nccl"};
+  std::vector<std::string> names{"auto", "gloo", "nccl", "nccl2", "nccl-legacy"};
   const std::lock_guard lock(registry().mutex);
   for (const auto& [name, factory] : registry().factories) names.push_back(name);
   return names;
@@ -124,7 +124,7 @@ std::vector<std::string> known_backends() {
 c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& kind, const BackendRequest& request,
                                                bool with_labels) {
   if (kind == "gloo") return make_gloo(request, with_labels);
-  if (kind == "nccl") return make_nccl_backend(request, with_labels);
+  if (is_nccl(kind)) return make_nccl_backend(kind, request, with_labels);
   const auto factory = factory_of(kind);
   if (!factory) throw ConfigError(formatted("the registration of the backend '{}' is gone.", kind));
   auto backend = (*factory)(request);  // no lock held: foreign code
@@ -153,6 +153,10 @@ c10::intrusive_ptr<c10d::Backend> make_checked(const c10::intrusive_ptr<c10d::Ba
 
 }  // namespace
 
+bool is_nccl(std::string_view kind) noexcept {
+  return kind == "nccl" || kind == "nccl2" || kind == "nccl-legacy";
+}
+
 std::string resolve_backend(const std::string& kind) {
   if (kind == "auto") return why_no_nccl().empty() ? "nccl" : "gloo";
   const std::vector<std::string> known = known_backends();
@@ -180,7 +184,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> wrap_backend(const c10::intrusive_ptr<c10
                                                     const std::string& kind,
                                                     const c10::intrusive_ptr<c10d::Store>& store) {
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, backend->getRank(), backend->getSize());
-  const BackendType type = c10d::ProcessGroup::strToBackendType(kind);
+  const BackendType type = is_nccl(kind) ? BackendType::NCCL : c10d::ProcessGroup::strToBackendType(kind);
   // setBackend() gives the backend the group's device, and an adopted one keeps its own.
   group->setBoundDeviceId(backend->getBoundDeviceId());
   group->setDefaultBackend(type);

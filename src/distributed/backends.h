@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "dbg/backend_factory.h"
@@ -18,6 +19,10 @@ struct MadeHalf {
   c10::intrusive_ptr<c10d::Backend> backend;  ///< what operations go to; a wrapper when the half is checked
   std::string kind;                           ///< `gloo`, `nccl`, or a registered name
 };
+
+/// Whether a backend's name is one of NCCL's: `nccl`, or one of torch 2.15's two classes by the name that Python gives
+/// it, `nccl2` and `nccl-legacy`.
+bool is_nccl(std::string_view kind) noexcept;
 
 /// `auto` resolved: nccl where a GPU and NCCL are, else gloo.
 /// Throws: ConfigError for a name that is not known, listing those that are.

@@ -13,7 +13,9 @@
 #include <utility>
 
 #include "base/formatted.h"
+#include "distributed/backends.h"
 #include "distributed/failure_notes.h"
+#include "distributed/recorder_gate.h"
 
 namespace dbg::distributed {
 namespace {
@@ -58,7 +60,7 @@ CollectiveCall::CollectiveCall(GroupHalf& half, std::string_view operation, cons
   if (!half_.backend) fail(CommErrorKind::broken, "the group was closed", kAdviceBroken);
   const std::string backend = half_.backend->getBackendName();
   is_gloo_ = backend == "gloo";
-  records_itself_ = backend == "nccl";
+  records_itself_ = is_nccl(backend);
 }
 
 milliseconds CollectiveCall::elapsed() const {
@@ -70,6 +72,14 @@ milliseconds CollectiveCall::left() const {
 }
 
 void CollectiveCall::run(const CallShape& shape, Start start) {
+  run_ungated(shape, [&](milliseconds left) {
+    std::optional<RecorderGate> gate;
+    if (is_gloo_) gate.emplace(half_);
+    return start(left);
+  });
+}
+
+void CollectiveCall::run_ungated(const CallShape& shape, Start start) {
   std::optional<CommsRecord> record;
   if (!records_itself_) record.emplace(half_, operation_, sequence_, shape);
   peer_ = shape.peer;
@@ -95,8 +105,15 @@ void CollectiveCall::run(const CallShape& shape, Start start) {
 }
 
 void CollectiveCall::run_blocking(const CallShape& shape, c10::function_ref<void(milliseconds)> body) {
-  run(shape, [&](milliseconds left) {
+  run_ungated(shape, [&](milliseconds left) {
     body(left);
+    return c10::intrusive_ptr<c10d::Work>();
+  });
+}
+
+void CollectiveCall::run_starting(const CallShape& shape, c10::function_ref<void()> start) {
+  run(shape, [&](milliseconds) {
+    start();
     return c10::intrusive_ptr<c10d::Work>();
   });
 }

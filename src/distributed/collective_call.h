@@ -54,6 +54,9 @@ class CollectiveCall {
   /// Runs something that waits by itself, within the time it is given.
   void run_blocking(const CallShape& shape, c10::function_ref<void(std::chrono::milliseconds left)> body);
 
+  /// Starts a message and leaves waiting for it to the caller. `start` waits for nothing.
+  void run_starting(const CallShape& shape, c10::function_ref<void()> start);
+
   std::chrono::milliseconds left() const;
   GroupHalf& half() const noexcept { return half_; }
   bool is_on_gloo() const noexcept { return is_gloo_; }
@@ -67,6 +70,7 @@ class CollectiveCall {
                                 std::vector<int> peers = {});
 
  private:
+  void run_ungated(const CallShape& shape, Start start);
   void wait(c10d::Work& work);
   void wait_for_message(c10d::Work& work);
   void wait_for_completion(c10d::Work& work);

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Takes over groups and backends that somebody else made.
-
 #include <algorithm>
 #include <numeric>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>

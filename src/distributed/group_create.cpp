@@ -64,7 +64,7 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::create(const World& world,
 
   const std::string device_kind = distributed::resolve_backend(options.device_backend);
   const std::string cpu_kind = distributed::resolve_backend(options.cpu_backend);
-  if (cpu_kind == "nccl") throw ConfigError(formatted("group '{}': nccl can't be the cpu backend.", impl->name));
+  if (distributed::is_nccl(cpu_kind)) throw ConfigError(formatted("group '{}': nccl can't be the cpu backend.", impl->name));
 
   distributed::HandshakeRequest request;
   request.name = impl->name;
@@ -136,6 +136,7 @@ std::shared_ptr<OwnedHalf> build_half(const BuildPlan& plan, const std::string& 
   request.group_name = state.name;
   request.group_desc = state.label;
   request.half = half;
+  request.local_rank = impl.world->local_rank();
   request.interface = impl.world->interface();
   if (half == "device") request.options = plan.options.device_options;
   // All members were there a moment ago, so what is left of the time is enough; never so little that it can't be done.

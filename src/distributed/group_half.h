@@ -75,6 +75,7 @@ struct GroupHalf {
   BrokenState broken;
   std::atomic<std::uint64_t> sequence{0};  ///< operations begun
   std::atomic<std::uint64_t> barriers{0};  ///< monitored barriers begun
+  std::atomic<bool> is_recorded{false};    ///< see RecorderGate
 
   GroupHalf() = default;
   GroupHalf(const GroupHalf&) = delete;

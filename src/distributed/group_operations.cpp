@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // A group's collectives: which half carries what.
-
 #include "base/formatted.h"
 #include "dbg/error.h"
+#include "distributed/backends.h"
 #include "distributed/collectives.h"
 #include "distributed/group_calls.h"
 
@@ -55,7 +55,7 @@ GroupHalf& open_half(const GroupCoordinator::Impl& impl, const std::shared_ptr<O
 }
 
 GroupHalf& half_for(const GroupCoordinator::Impl& impl, const at::Tensor& tensor) {
-  const bool goes_by_cpu = tensor.defined() && tensor.is_cpu() && impl.device->kind == "nccl";
+  const bool goes_by_cpu = tensor.defined() && tensor.is_cpu() && is_nccl(impl.device->kind);
   return open_half(impl, goes_by_cpu ? impl.cpu : impl.device);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Meets Python ranks in one gloo group. The keys are torch.distributed's (distributed_c10d.py, 2.7 to 2.15).
-
 #include <algorithm>
 #include <numeric>
 
@@ -81,6 +80,7 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   request.group_name = names.group;
   request.group_desc = half->state.label;
   request.half = half->half;
+  request.local_rank = world.local_rank();
   request.interface = world.interface();
   request.timeout = impl->timeout;
   try {

@@ -43,7 +43,7 @@ class Reading {
     }
     add("group_desc of " + which, backend.getGroupDesc(), {});
     const std::string kind = backend.getBackendName();
-    if (kind == "nccl") {
+    if (distributed::is_nccl(kind)) {
       add("name of the NCCL communicator", distributed::nccl_communicator_name(backend),
           half_.is_adopted ? "a communicator that is there keeps its name"
                            : "as in the options; a running communicator does not tell its name");

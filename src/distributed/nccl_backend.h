@@ -13,8 +13,10 @@ namespace dbg::distributed {
 /// Why a group can't use NCCL here: built without it, or no GPU. Empty when it can.
 std::string why_no_nccl();
 
-/// Throws: ConfigError with `why_no_nccl()`.
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request, bool with_labels);
+/// `kind`: `nccl`, `nccl2` or `nccl-legacy`. Throws: ConfigError with `why_no_nccl()`; ConfigError for `nccl2` of a
+/// torch that has none.
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const std::string& kind, const BackendRequest& request,
+                                                    bool with_labels);
 
 /// The communicator name in a backend's options, for reports; empty when there is none or it is no NCCL backend.
 std::string nccl_communicator_name(c10d::Backend& backend);

@@ -10,10 +10,11 @@ std::string why_no_nccl() {
   return "dbg was built without NCCL";
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& /*request*/, bool /*with_labels*/) {
-  throw ConfigError(
-      "the backend nccl was asked for, and dbg was built without NCCL: take gloo, or build with "
-      "DBG_WITH_NCCL=ON.");
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const std::string& kind, const BackendRequest& /*request*/,
+                                                    bool /*with_labels*/) {
+  throw ConfigError("the backend " + kind +
+                    " was asked for, and dbg was built without NCCL: take gloo, or build with "
+                    "DBG_WITH_NCCL=ON.");
 }
 
 std::string nccl_communicator_name(c10d::Backend& /*backend*/) {

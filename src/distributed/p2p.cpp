@@ -97,7 +97,7 @@ PendingMessage begin_send(GroupHalf& half, const at::Tensor& tensor, int dst_in_
   require_tag(half, "send", tag);
   auto state = std::make_unique<PendingMessage::State>(half, "send", options, WireTensor(half, "send", tensor));
   state->shape = shape_of_message(state->carried.wire(), dst_in_group, true);
-  state->call.run_blocking(state->shape, [&](milliseconds) {
+  state->call.run_starting(state->shape, [&] {
     std::vector<at::Tensor> tensors{state->carried.wire()};
     state->work = half.backend->send(tensors, dst_in_group, tag);
   });
@@ -112,7 +112,7 @@ PendingMessage begin_recv(GroupHalf& half, const at::Tensor& tensor, int src_in_
       std::make_unique<PendingMessage::State>(half, "recv", options, WireTensor::for_writing(half, "recv", tensor));
   state->shape = shape_of_message(state->carried.wire(), src_in_group, false);
   state->is_recv = true;
-  state->call.run_blocking(state->shape, [&](milliseconds) {
+  state->call.run_starting(state->shape, [&] {
     std::vector<at::Tensor> tensors{state->carried.wire()};
     state->work = half.backend->recv(tensors, src_in_group, tag);
   });

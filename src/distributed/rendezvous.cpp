@@ -239,6 +239,7 @@ class Handshake {
   // At the deadline: who never came, else who came and fell silent.
   Verdict who_is_missing(bool heard_from_leader) {
     std::vector<int> never;
+    std::vector<int> gone;
     std::vector<int> silent;
     std::string notes;
     std::string other_labels;
@@ -252,7 +253,7 @@ class Handshake {
         if (!has_answered) silent.push_back(rank);
         continue;
       }
-      never.push_back(rank);
+      (record ? gone : never).push_back(rank);
       if (record && record->gone_kind == CommErrorKind::handshake_mismatch) of_another_opinion = record;
       if (record) notes += formatted("; {} was here and gave up: {}", record->who(), record->gone);
       const auto label = labels_->peek(record_key(rank));
@@ -265,6 +266,9 @@ class Handshake {
     if (of_another_opinion) {
       return {CommErrorKind::handshake_mismatch, of_another_opinion->gone_peers, of_another_opinion->gone};
     }
+    const std::size_t here = request_.ranks.size() - never.size() - gone.size();
+    // One that gave up waiting, at the same deadline perhaps, is to blame only when all the others came.
+    if (never.empty()) never = std::move(gone);
     if (!other_labels.empty()) {
       return {CommErrorKind::handshake_mismatch, never,
               formatted("rank {} makes the group '{}'{}", own_.rank, request_.name, other_labels)};
@@ -272,7 +276,7 @@ class Handshake {
     if (!never.empty()) {
       return {CommErrorKind::peer_missing, never,
               formatted("within {:.1f} s {} did not come: {} of {} members are here{}", seconds, ranks_words(never),
-                        request_.ranks.size() - never.size(), request_.ranks.size(), notes)};
+                        here, request_.ranks.size(), notes)};
     }
     // Without the leader's word nobody answers; it is the one that is silent.
     if (!heard_from_leader) silent = {request_.ranks.front()};

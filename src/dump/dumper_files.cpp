@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Where a Dumper's files go: the experiment's name, its folder, the clean-up of earlier ones.
-
 #include <chrono>
 #include <random>
 #include <utility>

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // dump_model: every parameter of a model once, under its name in the whole model.
 #include <cxxabi.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <unordered_set>
 #include <utility>
 
@@ -69,10 +69,9 @@ std::vector<NamedWalk> walk_all(const ModelView& model, const DumpModelOptions& 
 
 std::string readable_type_name(const std::type_info& type) {
   int status = 0;
-  char* readable = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
-  std::string name = status == 0 && readable != nullptr ? readable : type.name();
-  std::free(readable);
-  return name;
+  const std::unique_ptr<char, decltype(&std::free)> readable(
+      abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), &std::free);
+  return status == 0 && readable != nullptr ? readable.get() : type.name();
 }
 
 DumpModelReport DumperImpl::dump_model(const ModelView& model, const DumpModelOptions& options) {

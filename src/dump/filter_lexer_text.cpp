@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Texts in an expression: quotes, prefixes and escapes as Python's.
-
 #include <cctype>
 
 #include "base/formatted.h"

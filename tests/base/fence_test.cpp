@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/sanitizers.h"
+
 namespace dbg::base {
 namespace {
 
@@ -71,6 +73,7 @@ TEST(FenceTest, ACauseIsOneLineOfBoundedLength) {
 }
 
 TEST(FenceTest, ACancelledThreadUnwindsThroughAFence) {
+  if (test::kUnderAddressSanitizer) GTEST_SKIP() << "AddressSanitizer loses track of a cancelled thread's stack";
   std::atomic<bool> unwound{false};
   std::atomic<bool> went_on{false};
   std::thread thread([&] {

@@ -66,7 +66,7 @@ TEST(InspectCommandTest, JsonIsAnObjectALine) {
   std::getline(lines, line);
   const auto first = nlohmann::json::parse(line);
   EXPECT_EQ(first.at("name"), "x");
-  EXPECT_EQ(first.at("shape"), nlohmann::json({2, 2}));
+  EXPECT_EQ(first.at("shape"), nlohmann::json::array({2, 2}));
   EXPECT_EQ(first.at("tags").at("layer_id"), "3");
   std::getline(lines, line);
   EXPECT_TRUE(nlohmann::json::parse(line).at("min").is_null());

@@ -37,7 +37,7 @@ TEST(ReportJsonTest, HoldsPairsSummaryAndLandmarks) {
   EXPECT_EQ(pair.at("name"), "b");
   EXPECT_EQ(pair.at("tags"), "layer_id=2");
   EXPECT_EQ(pair.at("verdict"), "failed");
-  EXPECT_EQ(pair.at("difference").at("max_at"), nlohmann::json({1}));
+  EXPECT_EQ(pair.at("difference").at("max_at"), nlohmann::json::array({1}));
   EXPECT_EQ(pair.at("difference").at("max_abs"), 0.5);
   EXPECT_EQ(pair.at("target_percentiles").at("p50"), 2.5);
   EXPECT_EQ(json.at("pairs")[0].at("verdict"), "same bits");

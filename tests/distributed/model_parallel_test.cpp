@@ -4,7 +4,6 @@
 #include "dbg/model_parallel.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

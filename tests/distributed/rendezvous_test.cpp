@@ -113,6 +113,22 @@ TEST(RendezvousTest, AGroupOfOneWaitsForNobody) {
   EXPECT_EQ(shake_hands(store, "dbg", request_of("tp", {5}, 5)).generation, 0);
 }
 
+// Deadlines pass at nearly the same time: the one that looks last finds the others gone, and must not blame them.
+TEST(RendezvousTest, OneThatGaveUpBeforeIsNotBlamedForTheMissing) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  Outcomes outcomes;
+  test::run_ranks_as_threads(3, [&](int rank) {
+    if (rank == 0) return;
+    auto request = request_of("tp", {0, 1, 2}, rank);
+    request.timeout = rank == 1 ? milliseconds(100) : kTimeout;
+    outcomes.run(rank, store, request);
+  });
+  ASSERT_EQ(outcomes.failures.size(), 2U);
+  EXPECT_THAT(outcomes.failures.find(2)->second.peers, ElementsAre(0));
+  EXPECT_THAT(outcomes.texts[2], AllOf(HasSubstr("rank 0 did not come: 1 of 3 members are here"),
+                                       HasSubstr("rank 1 (pid"), HasSubstr("was here and gave up")));
+}
+
 TEST(RendezvousTest, AMissingMemberIsNamedOnAllOthers) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   Outcomes outcomes;

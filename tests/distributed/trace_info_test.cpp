@@ -78,7 +78,7 @@ TEST(TraceInfoTest, GroupsAreListedWhileTheyLive) {
   const json info = json::parse(distributed::distributed_info_json());
   EXPECT_EQ(info.at("pg_count"), 2);
   EXPECT_EQ(info.at("pg_config").at(0).at("pg_name"), "listed:cpu@0.g0");
-  EXPECT_EQ(info.at("pg_config").at(1).at("ranks"), json({0}));
+  EXPECT_EQ(info.at("pg_config").at(1).at("ranks"), json::array({0}));
   group->close();
   EXPECT_EQ(distributed::distributed_info_json(), "");
 }

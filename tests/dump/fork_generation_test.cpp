@@ -25,6 +25,7 @@
 #include "dump/atomic_file.h"
 #include "support/forked_child.h"
 #include "support/record_files.h"
+#include "support/sanitizers.h"
 #include "support/temp_folder.h"
 
 namespace dbg {
@@ -209,6 +210,8 @@ TEST_F(ForkedDumperTest, NeverWaitsForALockOfTheParents) {
 
 // dbg's own locks must be free in a child that starts afresh, too.
 TEST_F(ForkedDumperTest, AFreshDumperNeverWaitsEither) {
+  if (test::kUnderAddressSanitizer)
+    GTEST_SKIP() << "AddressSanitizer leaves its allocator's locks taken in a forked child";
   constexpr int kForks = 100;
   Dumper dumper(config("run"));
   std::atomic<bool> done{false};

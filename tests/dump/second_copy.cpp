@@ -7,8 +7,10 @@
 #include "dbg/dumper.h"
 #include "dbg/log.h"
 
+extern "C" [[gnu::visibility("default")]] int lines_of_second_copy(const char* folder);
+
 // Makes a Dumper that is on. Returns how many lines this copy spent on others.
-extern "C" [[gnu::visibility("default")]] int lines_of_second_copy(const char* folder) {
+int lines_of_second_copy(const char* folder) {
   std::atomic<int> lines{0};
   dbg::set_log_handler([&lines](dbg::LogLevel, std::string_view line) {
     if (line.find("dbg is in this process 2 times, in the program itself, ") != std::string_view::npos) ++lines;

@@ -11,6 +11,7 @@
 
 #include "dbg/runtime.h"
 #include "support/forked_child.h"
+#include "support/sanitizers.h"
 #include "support/scoped_env.h"
 #include "support/temp_folder.h"
 
@@ -19,9 +20,7 @@ namespace {
 
 // This process never uses the global Dumper, so each program that it forks meets it for the first time.
 TEST(RuntimeForkTest, AChildOfTheFirstUseNeverWaits) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "ThreadSanitizer ends forked children that start threads";
-#endif
+  if (test::kUnderThreadSanitizer) GTEST_SKIP() << "ThreadSanitizer ends forked children that start threads";
   constexpr int kPrograms = 60;
   const test::TempFolder folder;
   const test::ScopedEnv enable("DUMPER_ENABLE", "1");

@@ -25,6 +25,7 @@
 namespace {
 
 using json = nlohmann::json;
+using dbg::formatted;
 
 std::string hex(std::string_view bytes) {
   std::string text;

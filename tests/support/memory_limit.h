@@ -9,14 +9,12 @@
 #include <cstddef>
 #include <fstream>
 
+#include "support/sanitizers.h"
+
 namespace dbg::test {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 /// A sanitizer needs its shadow, and ends the process where an allocation fails.
-inline constexpr bool kMemoryLimitWorks = false;
-#else
-inline constexpr bool kMemoryLimitWorks = true;
-#endif
+inline constexpr bool kMemoryLimitWorks = !kUnderAddressSanitizer && !kUnderThreadSanitizer;
 
 /// While one lives, the process gets `more_bytes` of address space more than it has and no more. Does nothing under a
 /// sanitizer.

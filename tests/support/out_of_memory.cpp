@@ -8,10 +8,11 @@
 
 namespace {
 
-constinit thread_local bool has_memory = true;
+[[maybe_unused]] constinit thread_local bool has_memory = true;
 
 }  // namespace
 
+#if !DBG_TEST_UNDER_THREAD_SANITIZER
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   return has_memory ? std::malloc(size != 0 ? size : 1) : nullptr;
 }
@@ -29,6 +30,7 @@ void operator delete(void* memory, std::size_t) noexcept {
 void operator delete(void* memory, const std::nothrow_t&) noexcept {
   std::free(memory);
 }
+#endif
 
 namespace dbg::test {
 

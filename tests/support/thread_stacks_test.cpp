@@ -11,13 +11,13 @@
 #include <string>
 #include <thread>
 
+#include "support/sanitizers.h"
+
 namespace dbg::test {
 namespace {
 
 TEST(ThreadStacksTest, ShowsEachThreadUnderItsName) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "ThreadSanitizer delivers no signal to a thread that waits";
-#endif
+  if (kUnderThreadSanitizer) GTEST_SKIP() << "ThreadSanitizer delivers no signal to a thread that waits";
   std::promise<void> started;
   std::promise<void> end;
   std::thread thread([&] {
