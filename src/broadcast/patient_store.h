@@ -53,7 +53,14 @@ class PatientStore : public c10d::Store {
   void multiSet(const std::vector<std::string>& keys, const std::vector<std::vector<std::uint8_t>>& values) override;
   bool hasExtendedApi() const override;
   // Pure virtual from torch 2.8 or so on, and unknown before: no `override`.
+#ifdef __clang__
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Winconsistent-missing-override"
+#endif
   c10::intrusive_ptr<c10d::Store> clone();  // NOLINT(modernize-use-override)
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif
 
  private:
   struct Call {

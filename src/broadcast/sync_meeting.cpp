@@ -13,7 +13,6 @@
 #include <set>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "base/fence.h"
@@ -30,21 +29,13 @@ using Json = nlohmann::json;
 
 constexpr milliseconds kFollowersGrace{400};
 
-// Waits between looks: a commit is waited for on the critical path, so never long.
-class ShortPause {
- public:
-  // `size`: how many workers ask; with hundreds of them each asks less often.
-  explicit ShortPause(std::size_t size)
-      : most_(std::clamp<std::int64_t>(static_cast<std::int64_t>(size) * 100, 5000, 50000)) {}
-  void wait() {
-    std::this_thread::sleep_for(next_);
-    next_ = std::min(next_ * 2, most_);
-  }
-
- private:
-  const std::chrono::microseconds most_;
-  std::chrono::microseconds next_{50};
-};
+// A commit is waited for on the critical path, so never long between looks; with hundreds of workers each asks less
+// often.
+distributed::PollPause pause_among(std::size_t workers) {
+  return distributed::PollPause(
+      std::chrono::microseconds(std::clamp<std::int64_t>(static_cast<std::int64_t>(workers) * 100, 5000, 50000)));
+}
+constexpr auto kNoDeadline = steady_clock::time_point::max();
 
 // The numbers that a text calls ranks, each once, in order.
 std::vector<int> ranks_in(const std::string& text) {
@@ -181,12 +172,12 @@ void SyncMeeting::put_begin(const SyncId& sync, const BeginWord& word) {
 BeginWord SyncMeeting::await_begin(const SyncId& sync, const distributed::AbortSignal& signal) {
   const std::string key = sync.key("begin");
   const auto deadline = steady_clock::now() + timeout_;
-  ShortPause pause(who_.size());
+  distributed::PollPause pause = pause_among(who_.size());
   // Asked whether it is there: that disturbs others least (a FileStore's readers share, its writers do not).
   while (!store_->check({key})) {
     if (signal.cause()) throw Interrupted();
     if (steady_clock::now() >= deadline) throw MeetingTimeout{{0}, "the root's word to begin"};
-    pause.wait();
+    pause.wait(kNoDeadline);
   }
   const std::string text = store_->peek(key).value_or("");
   BeginWord word;
@@ -206,7 +197,7 @@ void SyncMeeting::put_pushed(const SyncId& sync, std::int64_t count) {
 std::int64_t SyncMeeting::await_pushed(const SyncId& sync, std::int64_t count, const distributed::AbortSignal& signal) {
   const std::string key = sync.key("pushed");
   Patience patience(*this, sync);
-  ShortPause pause(who_.size());
+  distributed::PollPause pause = pause_among(who_.size());
   for (;;) {
     std::int64_t pushed = 0;
     const auto text = store_->check({key}) ? store_->peek(key) : std::nullopt;
@@ -216,7 +207,7 @@ std::int64_t SyncMeeting::await_pushed(const SyncId& sync, std::int64_t count, c
     if (pushed >= count) return pushed;
     if (signal.cause()) throw Interrupted();
     if (patience.is_over()) throw MeetingTimeout{{0}, "the root to take its weights"};
-    pause.wait();
+    pause.wait(kNoDeadline);
   }
 }
 
@@ -227,7 +218,7 @@ void SyncMeeting::put_ready(const SyncId& sync) {
 void SyncMeeting::await_all_ready(const SyncId& sync, const distributed::AbortSignal& signal) {
   Patience patience(*this, sync);
   const std::vector<std::string> keys = keys_of_others(sync, "ready");
-  ShortPause pause(who_.size());
+  distributed::PollPause pause = pause_among(who_.size());
   while (!store_->check(keys)) {
     if (signal.cause()) throw Interrupted();
     if (patience.is_over()) {
@@ -237,7 +228,7 @@ void SyncMeeting::await_all_ready(const SyncId& sync, const distributed::AbortSi
       }
       throw MeetingTimeout{missing, "the bytes to be through"};
     }
-    pause.wait();
+    pause.wait(kNoDeadline);
   }
 }
 
@@ -252,7 +243,7 @@ std::vector<std::string> SyncMeeting::keys_of_others(const SyncId& sync, const s
 void SyncMeeting::await_verdict(const SyncId& sync, const std::function<bool()>& is_decided,
                                 const distributed::AbortSignal& signal) {
   Patience patience(*this, sync);
-  ShortPause pause(who_.size());
+  distributed::PollPause pause = pause_among(who_.size());
   std::string trouble;
   for (;;) {
     // It may be decided by now, so a store that fails is asked again: it alone knows.
@@ -264,7 +255,7 @@ void SyncMeeting::await_verdict(const SyncId& sync, const std::function<bool()>&
     }
     if (signal.cause()) throw Interrupted();
     if (patience.is_over()) throw MeetingTimeout{{0}, "the word to commit" + trouble};
-    pause.wait();
+    pause.wait(kNoDeadline);
   }
 }
 
@@ -275,8 +266,8 @@ void SyncMeeting::put_done(const SyncId& sync, const std::string& failure) {
 std::vector<std::optional<std::string>> SyncMeeting::await_all_done(const SyncId& sync, milliseconds limit) {
   const auto deadline = steady_clock::now() + limit;
   const std::vector<std::string> keys = keys_of_others(sync, "done");
-  ShortPause pause(who_.size());
-  while (!store_->check(keys) && steady_clock::now() < deadline) pause.wait();
+  distributed::PollPause pause = pause_among(who_.size());
+  while (!store_->check(keys) && steady_clock::now() < deadline) pause.wait(kNoDeadline);
   std::vector<std::optional<std::string>> ends(who_.size());
   for (int id = 0; id < static_cast<int>(who_.size()); ++id) {
     auto& end = ends[static_cast<std::size_t>(id)];

@@ -185,7 +185,7 @@ bool PollPause::wait(Clock::time_point deadline) {
   const auto now = Clock::now();
   if (now >= deadline) return false;
   std::this_thread::sleep_for(std::min<Clock::duration>(next_, deadline - now));
-  next_ = std::min(next_ * 2, std::chrono::microseconds(50000));
+  next_ = std::min(next_ * 2, most_);
   return true;
 }
 

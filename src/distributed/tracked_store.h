@@ -67,7 +67,9 @@ class TrackedStore : public c10d::Store {
   bool delete_written_keys() noexcept;
 
   /// The store it stands on.
-  const c10::intrusive_ptr<c10d::Store>& inner() const noexcept { return inner_; }
+  const c10::intrusive_ptr<c10d::Store>& inner() const noexcept {
+    return inner_;
+  }
 
   /// With the prefix, sorted: for tests and messages.
   std::vector<std::string> written_keys() const;
@@ -88,14 +90,16 @@ class TrackedStore : public c10d::Store {
   std::shared_ptr<Written> written_;  // shared with clones
 };
 
-/// Waits between two looks at a store: shortly at first, then longer, never above 50 ms.
+/// Waits between two looks at a store: shortly at first, then longer, never above `most`.
 class PollPause {
  public:
+  explicit PollPause(std::chrono::microseconds most = std::chrono::milliseconds(50)) : most_(most) {}
   /// Sleeps, at most until `deadline`; false when that has passed.
   bool wait(std::chrono::steady_clock::time_point deadline);
 
  private:
-  std::chrono::microseconds next_{100};
+  std::chrono::microseconds most_;
+  std::chrono::microseconds next_{50};
 };
 
 }  // namespace dbg::distributed
