@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
-// The calls for real: NCCL's, and CUDA's through torch's device-neutral streams and events, so that no CUDA runtime has
-// to be linked.
+// The calls for real: NCCL's, and CUDA's through torch's streams and events, so that no CUDA runtime has to be linked.
 #include "broadcast/nccl_calls.h"
 
 #include <ATen/ATen.h>
@@ -10,6 +9,8 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/cuda/CUDAStream.h>
+#include <dlfcn.h>
 #include <nccl.h>
 
 #include <algorithm>
@@ -43,6 +44,52 @@ void require_gpu() {
   }
 }
 
+// A stream of CUDA that nobody else has: those of torch's pools go round, and what somebody else puts into one would
+// hold up the buckets, and the default stream would too.
+class OwnStream {
+ public:
+  explicit OwnStream(c10::Device device)
+      : device_(device), destroy_(function<cudaError_t(cudaStream_t)>("cudaStreamDestroy")) {
+    const c10::DeviceGuard guard(device_);
+    const auto create = function<cudaError_t(cudaStream_t*, unsigned)>("cudaStreamCreateWithFlags");
+    if (const cudaError_t error = create(&stream_, cudaStreamNonBlocking); error != cudaSuccess) {
+      throw WireError(CommErrorKind::broken, -1,
+                      formatted("cudaStreamCreateWithFlags on {}: error {}", device_.str(), static_cast<int>(error)));
+    }
+  }
+  // What is under way ends first, on the device; this waits for nothing.
+  ~OwnStream() {
+    if (is_left_) return;
+    const c10::DeviceGuard guard(device_);
+    static_cast<void>(destroy_(stream_));
+  }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+
+  cudaStream_t native() const { return stream_; }
+  c10::Stream torch() const { return c10::cuda::getStreamFromExternal(stream_, device_.index()); }
+  // It is never destroyed: something on the device does not end.
+  void leave() { is_left_ = true; }
+
+ private:
+  // libtorch has brought the CUDA runtime into the process.
+  template <class Function>
+  static Function* function(const char* name) {
+    void* const found = ::dlsym(RTLD_DEFAULT, name);
+    if (found == nullptr) {
+      throw WireError(
+          CommErrorKind::unsupported, -1,
+          formatted("there is no {} in this process; take a libtorch with CUDA, or the transport gloo", name));
+    }
+    return reinterpret_cast<Function*>(found);
+  }
+
+  const c10::Device device_;
+  cudaError_t (*const destroy_)(cudaStream_t);
+  cudaStream_t stream_ = nullptr;
+  bool is_left_ = false;
+};
+
 class RealNcclCalls : public NcclCalls {
  public:
   RealNcclCalls(const std::string& id, int rank, int size, std::chrono::milliseconds timeout,
@@ -51,8 +98,10 @@ class RealNcclCalls : public NcclCalls {
         signal_(std::move(signal)),
         guard_(c10::DeviceType::CUDA),
         device_(guard_.getDevice()),
-        stream_(guard_.getStreamFromGlobalPool(device_)),
-        copy_stream_(guard_.getStreamFromGlobalPool(device_)) {
+        own_stream_(device_),
+        own_copy_stream_(device_),
+        stream_(own_stream_.torch()),
+        copy_stream_(own_copy_stream_.torch()) {
     ncclUniqueId unique;
     if (id.size() != sizeof unique)
       throw ConfigError(formatted("an id of NCCL has {} bytes, and {} came.", sizeof unique, id.size()));
@@ -103,8 +152,7 @@ class RealNcclCalls : public NcclCalls {
 
   void broadcast(void* device, std::uint64_t size) override {
     const c10::StreamGuard guard(stream_);
-    auto* const stream = static_cast<cudaStream_t>(stream_.native_handle());
-    check(ncclBroadcast(device, device, size, ncclUint8, 0, comm_, stream), "ncclBroadcast");
+    check(ncclBroadcast(device, device, size, ncclUint8, 0, comm_, own_stream_.native()), "ncclBroadcast");
     settle("ncclBroadcast");
   }
 
@@ -130,6 +178,9 @@ class RealNcclCalls : public NcclCalls {
     // It may wait for the device, and the device for a peer.
     WireThread aborting([comm = std::exchange(comm_, nullptr)] { static_cast<void>(ncclCommAbort(comm)); });
     is_stuck_ = !aborting.join_for(kAbortLimit);
+    if (!is_stuck_) return;
+    own_stream_.leave();
+    own_copy_stream_.leave();
   }
 
  private:
@@ -166,8 +217,10 @@ class RealNcclCalls : public NcclCalls {
   std::shared_ptr<distributed::AbortSignal> signal_;
   const c10::impl::VirtualGuardImpl guard_;
   const c10::Device device_;
+  OwnStream own_stream_;
+  OwnStream own_copy_stream_;  // to the device
   const c10::Stream stream_;
-  const c10::Stream copy_stream_;  // to the device
+  const c10::Stream copy_stream_;
   ncclComm_t comm_ = nullptr;
   bool is_stuck_ = false;
   std::vector<void*> memory_;
