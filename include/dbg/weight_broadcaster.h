@@ -22,6 +22,9 @@ class Store;
 }  // namespace c10d
 
 namespace dbg {
+namespace broadcast {
+struct BroadcasterAccess;  // of dbg's own tests
+}  // namespace broadcast
 
 /// How it is found that bytes arrived as they were sent.
 enum class Integrity {
@@ -159,10 +162,9 @@ class DBG_API WeightBroadcaster {
   /// One line: `actor 0 on node a: root, rank 0 of 6; 2 of 8 actors send, world_size 6`.
   std::string describe() const;
 
-  struct Impl;  ///< for dbg's own sources
-  Impl& impl() noexcept { return *impl_; }
-
  private:
+  struct Impl;
+  friend struct broadcast::BroadcasterAccess;
   explicit WeightBroadcaster(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

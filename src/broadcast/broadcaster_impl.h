@@ -61,8 +61,9 @@ struct WeightBroadcaster::Impl {
   bool has_failed_last = false;
   bool is_last_done = false;  ///< on the root: all have said that they are through with it
 
-  /// For tests: puts something between a sync and its transport.
+  /// For tests: puts something between a sync and its transport, or between that and gloo.
   std::function<std::shared_ptr<broadcast::Transport>(std::shared_ptr<broadcast::Transport>)> wrap_transport;
+  std::function<c10::intrusive_ptr<c10d::Backend>(c10::intrusive_ptr<c10d::Backend>)> wrap_backend;
   /// How long the wire's thread may take to end once it was told to; tests shorten it.
   std::chrono::milliseconds second_deadline{std::chrono::seconds(10)};
 
@@ -107,5 +108,13 @@ struct WeightBroadcaster::Impl {
   [[noreturn]] void throw_failure(const broadcast::SyncCause& cause, Clock::time_point began) const;
   void drop_group() noexcept;
 };
+
+/// The way of dbg's own tests into a broadcaster.
+struct broadcast::BroadcasterAccess {
+  static WeightBroadcaster::Impl& impl(WeightBroadcaster& broadcaster) noexcept { return *broadcaster.impl_; }
+};
+inline auto& impl_of(WeightBroadcaster& broadcaster) noexcept {
+  return broadcast::BroadcasterAccess::impl(broadcaster);
+}
 
 }  // namespace dbg

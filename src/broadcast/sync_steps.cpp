@@ -175,7 +175,8 @@ void WeightBroadcaster::Impl::make_transport(SyncRun& run) {
   wire.timeout = options.timeout;
   wire.limits = {static_cast<std::uint64_t>(run.id.generation), options.bucket_bytes};
   wire.signal = run.signal;
-  run.transport = std::make_shared<broadcast::GlooTransport>(group->half.backend, std::move(wire));
+  const auto backend = wrap_backend ? wrap_backend(group->half.backend) : group->half.backend;
+  run.transport = std::make_shared<broadcast::GlooTransport>(backend, std::move(wire));
   if (group->nccl) {
     broadcast::NcclTransportOptions nccl;
     nccl.rank = place.rank;

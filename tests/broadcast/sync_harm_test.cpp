@@ -46,11 +46,11 @@ TEST(SyncHarmTest, ACorruptedPayloadIsNamedWithItsDigestsAndNotCommitted) {
   const CommFailure failure = one_cause({{"a"}, {"b", "c"}, quick_options()},
                                         [&](WeightBroadcaster& broadcaster, const Worker& worker, TensorMapSink& sink) {
                                           if (worker.id == 2) {
-                                            broadcaster.impl().wrap_transport = [](auto inner) {
+                                            impl_of(broadcaster).wrap_transport = [](auto inner) {
                                               return std::make_shared<CorruptingTransport>(inner);
                                             };
                                           }
-                                          const auto restore = [&] { broadcaster.impl().wrap_transport = nullptr; };
+                                          const auto restore = [&] { impl_of(broadcaster).wrap_transport = nullptr; };
                                           try {
                                             sync_well(broadcaster, worker, sink, 2);
                                           } catch (...) {
@@ -82,14 +82,14 @@ TEST(SyncHarmTest, AHeaderThatDiffersIsFoundBeforeThePayload) {
   const CommFailure failure = one_cause({{"a", "a"}, {"b"}, quick_options()},
                                         [&](WeightBroadcaster& broadcaster, const Worker& worker, TensorMapSink& sink) {
                                           if (worker.id == 1) {
-                                            broadcaster.impl().wrap_transport = [&](auto inner) {
+                                            impl_of(broadcaster).wrap_transport = [&](auto inner) {
                                               return shifting = std::make_shared<ShiftingTransport>(inner);
                                             };
                                           }
                                           try {
                                             sync_well(broadcaster, worker, sink, 2);
                                           } catch (...) {
-                                            broadcaster.impl().wrap_transport = nullptr;
+                                            impl_of(broadcaster).wrap_transport = nullptr;
                                             throw;
                                           }
                                         });
@@ -112,12 +112,12 @@ TEST(SyncHarmTest, AStalePeerIsShownWithBothGenerations) {
   const CommFailure failure =
       one_cause({}, [&](WeightBroadcaster& broadcaster, const Worker& worker, TensorMapSink& sink) {
         if (worker.id == 0) {
-          broadcaster.impl().wrap_transport = [](auto inner) { return std::make_shared<StaleTransport>(inner); };
+          impl_of(broadcaster).wrap_transport = [](auto inner) { return std::make_shared<StaleTransport>(inner); };
         }
         try {
           sync_well(broadcaster, worker, sink, 2);
         } catch (...) {
-          broadcaster.impl().wrap_transport = nullptr;
+          impl_of(broadcaster).wrap_transport = nullptr;
           throw;
         }
       });
@@ -177,8 +177,8 @@ TEST(SyncHarmTest, AnAbortThatDoesNotReturnHasASecondDeadlineAndKeepsWhatItUses)
   run_workers_as_threads(setup, [&](const Worker& worker) {
     const auto broadcaster = worker.make();
     if (worker.is_actor()) {
-      broadcaster->impl().wrap_transport = [&](auto inner) { return std::make_shared<StuckTransport>(inner, state); };
-      broadcaster->impl().second_deadline = milliseconds(300);
+      impl_of(*broadcaster).wrap_transport = [&](auto inner) { return std::make_shared<StuckTransport>(inner, state); };
+      impl_of(*broadcaster).second_deadline = milliseconds(300);
       ScratchSource source(sample_weights(1), [&](std::size_t number) {
         if (number != 9) return;
         state->wait_for(&State::is_inside, seconds(10));

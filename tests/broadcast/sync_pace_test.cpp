@@ -99,7 +99,7 @@ TEST(SyncPaceTest, TheTimeoutIsNoLimitOfTheWholeSync) {
   run_workers_as_threads(setup, [](const Worker& worker) {
     const auto broadcaster = worker.make();
     if (worker.id == 0) {
-      broadcaster->impl().wrap_transport = [](auto inner) { return std::make_shared<SlowTransport>(inner); };
+      impl_of(*broadcaster).wrap_transport = [](auto inner) { return std::make_shared<SlowTransport>(inner); };
     }
     TensorMapSink sink;
     const auto weights = one_a_bucket(20);
@@ -165,7 +165,7 @@ TEST(SyncPaceTest, ABucketsMemoryIsNotUsedAgainBeforeItsMessagesAreOut) {
   setup.options.chunk_bytes = 1 << 18;
   run_workers_as_threads(setup, [&](const Worker& worker) {
     const auto broadcaster = worker.make();
-    broadcaster->impl().wrap_transport = [&](auto inner) {
+    impl_of(*broadcaster).wrap_transport = [&](auto inner) {
       return std::make_shared<MemoryWatchingTransport>(inner, worker.id == 3, reused);
     };
     std::vector<NamedParameter> weights;
@@ -205,7 +205,7 @@ TEST(SyncPaceTest, ARelayIsNotReadyBeforeItComparedTheEnd) {
   run_workers_as_threads({{"a", "a"}, {"b"}, quick_options()}, [&](const Worker& worker) {
     const auto broadcaster = worker.make();
     if (worker.id == 1) {
-      broadcaster->impl().wrap_transport = [](auto inner) { return std::make_shared<LateTransport>(inner); };
+      impl_of(*broadcaster).wrap_transport = [](auto inner) { return std::make_shared<LateTransport>(inner); };
     }
     CommittingSink sink;
     causes.add(worker.id, test::failure_of_sync(
@@ -219,6 +219,41 @@ TEST(SyncPaceTest, ARelayIsNotReadyBeforeItComparedTheEnd) {
   });
   EXPECT_FALSE(has_committed);
   EXPECT_THAT(causes.only(3).cause, AllOf(HasSubstr("actor 1 on node a"), HasSubstr("'extra'")));
+}
+
+// Gets its last bucket late, and damaged.
+class LateDamagingTransport : public ForwardingTransport {
+ public:
+  using ForwardingTransport::ForwardingTransport;
+  std::uint64_t payload(const at::Tensor& memory, std::uint64_t length) override {
+    const std::uint64_t number = inner_->payload(memory, length);
+    if (number == 3) {
+      wait_until([] { return has_committed.load(); }, milliseconds(700));
+      static_cast<std::uint8_t*>(memory.mutable_data_ptr())[0] ^= 1;
+    }
+    return number;
+  }
+};
+
+TEST(SyncPaceTest, AConsumerIsNotReadyBeforeItComparedTheLastDigest) {
+  has_committed = false;
+  Causes causes;
+  run_workers_as_threads({{"a"}, {"b", "c"}, quick_options()}, [&](const Worker& worker) {
+    const auto broadcaster = worker.make();
+    if (worker.id == 2) {
+      impl_of(*broadcaster).wrap_transport = [](auto inner) { return std::make_shared<LateDamagingTransport>(inner); };
+    }
+    CommittingSink sink;
+    causes.add(worker.id, test::failure_of_sync(
+                              [&] {
+                                ScratchSource source(one_a_bucket(4));
+                                worker.is_actor() ? broadcaster->send(source) : broadcaster->receive(sink);
+                              },
+                              seconds(8)));
+    EXPECT_EQ(broadcaster->version(), -1);
+  });
+  EXPECT_FALSE(has_committed);
+  EXPECT_THAT(causes.only(3).cause, AllOf(HasSubstr("rollout 1 on node c"), HasSubstr("bucket 3 was damaged")));
 }
 
 // Fails at its last message, when all is committed.
@@ -244,11 +279,11 @@ TEST(SyncPaceTest, AGroupWhoseWireFailedAfterTheCommitIsNotUsedAgain) {
   run_workers_as_threads({}, [&](const Worker& worker) {
     const auto broadcaster = worker.make();
     if (worker.id == 0) {
-      broadcaster->impl().wrap_transport = [](auto inner) { return std::make_shared<LateFailingTransport>(inner); };
+      impl_of(*broadcaster).wrap_transport = [](auto inner) { return std::make_shared<LateFailingTransport>(inner); };
     }
     CommittingSink sink;
     sync_sample(*broadcaster, worker, sink, 1);
-    broadcaster->impl().wrap_transport = nullptr;
+    impl_of(*broadcaster).wrap_transport = nullptr;
     EXPECT_TRUE(sync_sample(*broadcaster, worker, sink, 2).group_was_made);
     EXPECT_FALSE(sync_sample(*broadcaster, worker, sink, 3).group_was_made);
   });
