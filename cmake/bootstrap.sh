@@ -12,7 +12,7 @@ usage: cmake/bootstrap.sh [options]
   --model           also fetch the model all-MiniLM-L6-v2 (for examples/minilm)
   --full            all of torch's own requirements and the Python peers of the tests, SGLang's debug tools,
                     torch's newest Flight Recorder analyzer, the model; as root also Chromium
-  --clang           also clang with its sanitizers and its fuzzer, for the presets asan, tsan and fuzz
+  --clang           also clang with its sanitizers and its fuzzer, for the presets no-nccl, asan, tsan and fuzz
   --own-torch       install torch even where one exists
   --build-dir DIR   where the environment, the peers and the model go (default: build, in the source folder)
   --no-apt          neither look for nor install system packages
@@ -49,6 +49,7 @@ done
 [ "$dry_run" = yes ] || mkdir -p "$build_dir"
 case $build_dir in /*) ;; *) build_dir=$PWD/$build_dir ;; esac
 venv=$build_dir/venv
+python=$venv/bin/python3
 stamps=$build_dir/stamps
 model_dir=$build_dir/models/all-MiniLM-L6-v2
 sglang_dir=$build_dir/peers/sglang-$sglang_version
@@ -56,7 +57,10 @@ analyzer_dir=$build_dir/peers/torch-$analyzer_version
 
 say() { printf 'bootstrap: %s\n' "$*"; }
 die() { printf 'bootstrap: %s\n' "$*" >&2; exit 1; }
-done_before() { [ "$(cat "$stamps/$1" 2>/dev/null)" = "$2" ]; }
+# Whether something is there as a run before left it: by its stamp, and by the thing itself, which may have been removed.
+done_before() { # stamp, its text, the thing
+  [ "$(cat "$stamps/$1" 2>/dev/null)" = "$2" ] && [ -e "$3" ]
+}
 mark_done() { mkdir -p "$stamps" && printf '%s\n' "$2" >"$stamps/$1"; }
 
 # --- system packages ---------------------------------------------------------------------------------------------------
@@ -75,11 +79,12 @@ missing_packages() {
   if ! command -v g++ >/dev/null; then
     echo g++ libgloo-dev libfmt-dev nlohmann-json3-dev libre2-dev libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev \
       libutf8proc-dev
+    [ "$full" = no ] || echo libgoogle-glog-dev
   else
     local probe
     probe=$(while read -r header package; do
       printf '#if !__has_include(<%s>)\nDBG_MISSING %s\n#endif\n' "$header" "$package"
-    done <<'EOF'
+    done <<EOF
 gloo/algorithm.h libgloo-dev
 fmt/format.h libfmt-dev
 nlohmann/json.hpp nlohmann-json3-dev
@@ -89,6 +94,7 @@ gtest/gtest.h libgtest-dev
 gmock/gmock.h libgmock-dev
 benchmark/benchmark.h libbenchmark-dev
 utf8proc.h libutf8proc-dev
+$([ "$full" = no ] || echo glog/logging.h libgoogle-glog-dev)
 EOF
     )
     g++ -E -x c++ - <<<"$probe" | sed -n 's/^DBG_MISSING //p'
@@ -200,6 +206,7 @@ find_existing_torch() {
 # Prints the python that an existing libtorch belongs to; nothing for one that came without.
 python_of_existing_torch() {
   local python
+  local python
   for python in "$existing_torch/../../../../bin/python3" python3; do
     if command -v "$python" >/dev/null && [ -n "$(torch_of_python "$python")" ] &&
       [ "$(torch_of_python "$python")" -ef "$existing_torch" ]; then
@@ -211,10 +218,10 @@ python_of_existing_torch() {
 
 # --- the virtual environment -------------------------------------------------------------------------------------------
 
-pip() { "$venv/bin/python3" -m pip --disable-pip-version-check -q "$@"; }
+pip() { "$python" -m pip --disable-pip-version-check -q "$@"; }
 
 make_venv() { # python
-  if "$venv/bin/python3" -c 'import pip' 2>/dev/null; then return 0; fi
+  if "$python" -c 'import pip' 2>/dev/null; then return 0; fi
   "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
     die "$1 is $("$1" --version 2>&1); torch needs Python 3.10 or newer"
   "$1" -m venv --clear "$venv"
@@ -224,7 +231,7 @@ make_venv() { # python
 # Prints what the installed torch asks for of the CUDA libraries named, in the versions it asks for. A torch without CUDA
 # asks for none. Since CUDA 13 the requirement is one on a whole toolkit, whose parts have the toolkit's version.
 cuda_requirements() { # part ...
-  "$venv/bin/python3" - "$@" <<'EOF'
+  "$python" - "$@" <<'EOF'
 import importlib.metadata, re, sys
 for requirement in importlib.metadata.requires("torch") or []:
     toolkit = re.match(r"cuda-toolkit\[.*\]==(\d+\.\d+)", requirement)
@@ -260,7 +267,7 @@ fetch_wheel() { # requirement, folder, pip options ...
 
 # Unpacks the files below one folder of a wheel. Never executes anything of it.
 unpack_wheel() { # folder with the wheel, prefix inside it, target folder, keep|strip the prefix
-  "$venv/bin/python3" - "$@" <<'EOF'
+  "$python" - "$@" <<'EOF'
 import glob, os, sys, zipfile
 folder, prefix, target, mode = sys.argv[1:]
 wheel, = glob.glob(os.path.join(folder, "*.whl"))
@@ -305,26 +312,26 @@ fi
 if [ -z "$existing_torch" ]; then
   torch_recipe="torch $torch_version"
   if [ "$full" = yes ]; then
-    done_before torch "$torch_recipe full" || need_full_torch=yes
+    done_before torch "$torch_recipe full" "$python" || need_full_torch=yes
   else
-    done_before torch "$torch_recipe light" || done_before torch "$torch_recipe full" || need_torch=yes
+    done_before torch "$torch_recipe light" "$python" || done_before torch "$torch_recipe full" "$python" || need_torch=yes
   fi
 elif [ "$full" = yes ] && [ -z "$link_python" ]; then
   # The C++ side uses the existing one; `import torch` in the tests needs a Python one.
   torch_recipe="torch $torch_version"
-  done_before torch "$torch_recipe full" || need_full_torch=yes
+  done_before torch "$torch_recipe full" "$python" || need_full_torch=yes
 elif [ "$full" = yes ]; then
   torch_recipe="torch of $existing_torch"
-  done_before torch "$torch_recipe" || need_link=yes
+  done_before torch "$torch_recipe" "$python" || need_link=yes
 fi
 if [ "$full" = yes ]; then
   # cuda_runtime.h includes headers of a package that torch does not ask for.
-  done_before cuda-headers "$torch_recipe" || need_headers=yes
-  done_before peers "$peers_recipe of $torch_recipe" || need_peers=yes
-  done_before sglang "$sglang_version" || need_sglang=yes
-  done_before analyzer "$analyzer_version" || need_analyzer=yes
+  done_before cuda-headers "$torch_recipe" "$python" || need_headers=yes
+  done_before peers "$peers_recipe of $torch_recipe" "$python" || need_peers=yes
+  done_before sglang "$sglang_version" "$sglang_dir" || need_sglang=yes
+  done_before analyzer "$analyzer_version" "$analyzer_dir" || need_analyzer=yes
 fi
-if [ "$model" = yes ] && ! done_before model all-MiniLM-L6-v2; then need_model=yes; fi
+if [ "$model" = yes ] && ! done_before model all-MiniLM-L6-v2 "$model_dir"; then need_model=yes; fi
 
 todo=no
 plan() { todo=yes; say "will download $*"; }
@@ -358,7 +365,7 @@ if [ $need_full_torch = yes ]; then
   mark_done torch "$torch_recipe full"
 fi
 if [ $need_link = yes ]; then
-  site=$("$venv/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   (cd "$existing_torch/.." && pwd) >"$site/existing_torch.pth"
   mark_done torch "$torch_recipe"
 fi

@@ -17,5 +17,5 @@ if(DBG_WERROR)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 reports these inside std::string and std::variant at -O2 where there is nothing (GCC bugs 105651, 105562, 105329).
-  list(APPEND DBG_WARNINGS -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow)
+  list(APPEND DBG_WARNINGS -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
 endif()

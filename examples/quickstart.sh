@@ -11,7 +11,7 @@ usage: examples/quickstart.sh [--fault FAULT] [--fault-layer LAYER]
   --fault FAULT        the mistake: gelu-tanh (default), eps, mask or layer-order
   --fault-layer LAYER  the layer it goes into, from 0 (default 3)
 
-Environment: DBG_JOBS (default: the number of cores), and what cmake/bootstrap.sh reads.
+Environment: DBG_JOBS (default: the number of cores), DBG_PRESET (default: release), and what cmake/bootstrap.sh reads.
 EOF
 }
 
@@ -40,7 +40,8 @@ esac
 unset "${!DUMPER_@}"
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-build=build/release out=build/quickstart
+preset=${DBG_PRESET:-release}
+build=build/$preset out=build/quickstart
 say() { printf '\n--- %s\n' "$*"; }
 
 say 'set-up'
@@ -48,7 +49,7 @@ cmake/bootstrap.sh --model
 setup_seconds=$SECONDS
 
 say 'build'
-cmake --preset release >build/configure-release.log 2>&1 || { cat build/configure-release.log >&2; exit 1; }
+cmake --preset "$preset" >"build/configure-$preset.log" 2>&1 || { cat "build/configure-$preset.log" >&2; exit 1; }
 cmake --build "$build" -j "${DBG_JOBS:-$(nproc)}" --target minilm dbg_cli
 build_seconds=$((SECONDS - setup_seconds))
 

@@ -10,8 +10,9 @@ usage: tests/run.sh [--all]
 
 Sets up (cmake/bootstrap.sh --full), builds in Release and runs the unit, dist, interop and consumer tests.
 
-  --all   also: the slow tests, AddressSanitizer and UBSan on the unit tests, ThreadSanitizer on the threaded ones, a
-          Debug build without NCCL (where warnings are errors: at -O3 g++ 12 invents some), a short run of each fuzz target
+  --all   also: the slow tests, examples/quickstart.sh, AddressSanitizer and UBSan on the unit tests, ThreadSanitizer on the
+          threaded ones, a short run of each fuzz target; warnings are errors, g++'s and clang's. The build with
+          AddressSanitizer is the one in Debug and without NCCL, too
 
 Environment: DBG_JOBS (default: the number of cores), DBG_WITH_NCCL (ON, AUTO or OFF; default ON, for which a libtorch with
 CUDA is needed), DBG_FUZZ_SECONDS a target (default 20), DBG_CTEST_OPTIONS, and what
@@ -91,8 +92,8 @@ fi
 stage 'set-up' cmake/bootstrap.sh --full --clang
 [ ${#failed[@]} = 0 ] || finish
 stage 'Release' release ci gpu
-stage 'Debug, without NCCL' unit_in no-nccl
-stage 'AddressSanitizer and UBSan' unit_in asan
+stage 'quickstart' env DBG_PRESET=ci examples/quickstart.sh
+stage 'Debug without NCCL, ASan and UBSan' unit_in asan
 stage 'ThreadSanitizer' threads_in tsan
 stage 'fuzz smoke' fuzz_smoke
 finish

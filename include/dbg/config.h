@@ -50,6 +50,8 @@ struct DBG_API DumperConfig {
   std::string grafter_group_name = "graft";
   int grafter_timeout = 300;  // seconds
   std::optional<std::string> grafter_transform;
+  std::optional<std::string> grafter_folder;
+  int grafter_max_mib = 4096;
 
   // --- Not in the Python twin ---
   bool strict = false;

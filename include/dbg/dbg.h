@@ -11,6 +11,7 @@
 #include "dbg/dump_record.h"            // IWYU pragma: export
 #include "dbg/dumper.h"                 // IWYU pragma: export
 #include "dbg/error.h"                  // IWYU pragma: export
+#include "dbg/grafter.h"                // IWYU pragma: export
 #include "dbg/group_coordinator.h"      // IWYU pragma: export
 #include "dbg/label_report.h"           // IWYU pragma: export
 #include "dbg/log.h"                    // IWYU pragma: export

@@ -66,8 +66,8 @@ DBG_API void write_record(const std::string& path, const DumpRecord& record, con
 ///
 /// Tensors come on the CPU, with the strides they had; those that shared memory in a Python record still do. What a
 /// c10::IValue can't hold is left out, each with a line `place: reason` in `left_out` (without one, in a warning):
-/// None and tuples as keys of dicts, bytes, sets, integers beyond 64 bits, quantised tensors, dtypes, named tuples and
-/// other objects.
+/// None and tuples as keys of dicts, bytes, sets, integers beyond 64 bits, text with a lone surrogate, containers inside
+/// themselves, quantised and meta tensors, dtypes, named tuples and other objects.
 /// Units: reads the file once; a tensor's bytes go straight to their memory.
 /// Threads: safe to call from any thread.
 /// Throws: IoError naming file, offset and cause when the file can't be read, is cut or damaged, is no record, or asks

@@ -24,6 +24,7 @@
 #include "dbg/dump_record.h"
 #include "dbg/export.h"
 #include "dbg/model_walk.h"
+#include "dbg/parallel_state.h"
 #include "dbg/plugin.h"
 #include "dbg/tags.h"
 
@@ -89,10 +90,16 @@ struct Interception {
   const c10::IValue& value;
   const c10::IValue* extras;  ///< DumpOptions::grafter_extras, or nullptr
   std::int64_t step;
+  std::string_view dims = {};  ///< DumpOptions::dims
+  /// The rank's place by axis, as the plugins say it; asked for when called. May be empty.
+  std::function<ParallelState()> parallel_state = {};
 };
 
 /// Called on the dumping thread, inside the fence: what it throws is logged and counted, and the record is written.
 using ValueInterceptor = std::function<void(const Interception&)>;
+
+/// Told of each configuration that a Dumper takes on. It may set the interceptor, but not configure.
+using ConfigListener = std::function<void(const DumperConfig&)>;
 
 /// Ends a registration. Removing twice is harmless; keeps nothing alive.
 class DBG_API PluginHandle {
@@ -230,7 +237,7 @@ class DBG_API CaptureScope {
 /// counted by cause, logged at a limited rate, and leave the model's tensors as they were.
 ///
 /// Step and dump index are kept per participant, the context per participant and thread: a thread that is new to the
-/// participant starts with what `set_ctx` set on the thread that used it first. A forked child's copy is off.
+/// participant starts with what the first thread that called `set_ctx` has set. A forked child's copy is off.
 /// Threads: safe to call from any thread. `configure`, `add_plugin` and `set_interceptor` act from the next call on.
 class DBG_API Dumper {
  public:
@@ -321,6 +328,10 @@ class DBG_API Dumper {
 
   /// Hands every value that passes the filter to `interceptor`, before it is written; an empty one ends that.
   void set_interceptor(ValueInterceptor interceptor);
+
+  /// Calls `listener` with the configuration, now and each time `configure` took on another; an empty one ends that.
+  /// Calls come one after the other, on the thread that configures; what the listener throws comes out of there.
+  void set_config_listener(ConfigListener listener);
 
  private:
   friend class ContextScope;

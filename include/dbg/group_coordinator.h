@@ -223,6 +223,7 @@ class DBG_API GroupCoordinator {
   bool is_closed() const noexcept;
 
   struct Impl;  ///< for dbg's own sources
+  Impl& impl() noexcept { return *impl_; }
 
  private:
   explicit GroupCoordinator(std::unique_ptr<Impl> impl);

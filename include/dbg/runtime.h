@@ -17,6 +17,7 @@
 
 namespace dbg {
 
+class Grafter;
 class ModelParallel;
 
 namespace detail {
@@ -63,6 +64,14 @@ inline void step() {
   if (detail::global_enabled.load(std::memory_order_relaxed) == 0) return;
   if (Dumper* dumper = detail::global_or_none()) dumper->step();
 }
+
+/// Lets the `grafter_*` knobs of `dumper` take effect, now and whenever it is configured anew: while `grafter_enable`
+/// is on it has a Grafter as its interceptor (which replaces one that was set by hand), else none. New grafter knobs
+/// make a new Grafter, which meets the other side anew. `Dumper::global()` has this from the start.
+DBG_API void graft_by_knobs(Dumper& dumper);
+
+/// The Grafter that the knobs of `dumper` made; null while there is none. To be asked for its `state()`, or closed.
+DBG_API std::shared_ptr<Grafter> grafter_of(const Dumper& dumper);
 
 /// A plugin that writes the parallel ranks of `model_parallel` into the records of its rank; where the calling
 /// participant is another, it knows nothing. Ranks that share a Dumper as threads register one each. Needs the groups

@@ -149,7 +149,7 @@ std::string number_text(T value) {
 std::string dtype_name(at::ScalarType dtype) {
   if (dtype == at::ScalarType::Undefined) return "undefined";
   try {
-    return c10::getDtypeNames(dtype).first;
+    return std::string(c10::getDtypeNames(dtype).first);
   } catch (const std::exception&) {
     // Younger than torch's own list: by its rule, the C++ name in lower case.
     std::string name = c10::toString(dtype);

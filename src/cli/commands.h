@@ -19,6 +19,7 @@ inline constexpr int kBroken = 2;     ///< something could not be done
 using Command = std::function<int()>;
 
 Command add_compare(CLI::App& app);
+Command add_completion(CLI::App& app);
 Command add_inspect(CLI::App& app);
 
 }  // namespace dbg::cli

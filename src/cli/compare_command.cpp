@@ -106,7 +106,10 @@ Command add_compare(CLI::App& app) {
   command->add_flag("--allow-unpaired", arguments->allows_unpaired, "Records without a partner are no difference");
   command->add_flag("--all", arguments->shows_all, "Show every pair");
   command->add_flag("--quiet", arguments->is_quiet, "Print no report; the exit status says it");
-  command->add_option("--threads", options.threads, "Threads; 0: one a core")->type_name("N")->capture_default_str();
+  command->add_option("--threads", options.threads, "Threads; 0: one a core")
+      ->type_name("N")
+      ->check(CLI::Range(0U, 1024U))
+      ->capture_default_str();
   command->add_option("--color", arguments->colour, "auto, always or never")
       ->type_name("WHEN")
       ->check(CLI::IsMember({"auto", "always", "never"}))

@@ -16,6 +16,7 @@
 #include "compare/record_folder.h"
 #include "dbg/error.h"
 #include "dump/record_name.h"
+#include "dump/record_pairing.h"
 
 namespace dbg::cli {
 namespace {
@@ -34,7 +35,7 @@ compare::RecordFile file_of(const std::string& path) {
   file.path = path;
   const std::string name = std::filesystem::path(path).filename().string();
   if (parse_record_name(name)) {
-    file.descriptor = compare::describe_file(path);
+    file.descriptor = describe_record_file(path);
   } else {
     file.descriptor.name = name;
   }

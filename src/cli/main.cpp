@@ -17,13 +17,17 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string(dbg::version()));
   app.require_subcommand(1);
   app.footer("Commands have their own help: dbg compare --help");
-  const std::vector<dbg::cli::Command> commands = {dbg::cli::add_compare(app), dbg::cli::add_inspect(app)};
+  const std::vector<dbg::cli::Command> commands = {dbg::cli::add_compare(app), dbg::cli::add_inspect(app),
+                                                   dbg::cli::add_completion(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wanted) {  // --help, --version
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {
-    dbg::cli::complain(error.what());
+    const std::string first = argc > 1 ? argv[1] : "-";
+    const auto is_first = [&first](const CLI::App* command) { return command->get_name() == first; };
+    const bool is_no_command = first.rfind('-', 0) != 0 && app.get_subcommands(is_first).empty();
+    dbg::cli::complain(is_no_command ? "'" + first + "' is no command" : error.what());
     dbg::cli::complain("see dbg --help, dbg compare --help, dbg inspect --help");
     return dbg::cli::kBroken;
   }

@@ -10,7 +10,6 @@
 
 #include <bit>
 #include <cerrno>
-#include <functional>
 #include <string_view>
 #include <unordered_map>
 
@@ -95,11 +94,14 @@ struct PlaceHash {
 
 }  // namespace
 
-Archive::Archive(const c10::IValue& root, const ArchiveOptions& options) : options_(options) {
+Archive::Archive(const c10::IValue& root, const ArchiveOptions& options)
+    : Archive([&root](PickleWriter& out, const TensorEmitter& emit) { write_value(out, root, emit); }, options) {}
+
+Archive::Archive(const RootWriter& write_root, const ArchiveOptions& options) : options_(options) {
   const at::NoGradGuard no_grad;
   PickleWriter out;
   std::unordered_map<Place, std::size_t, PlaceHash> met;
-  write_value(out, root, [&](PickleWriter& writer, const at::Tensor& tensor) {
+  write_root(out, [&](PickleWriter& writer, const at::Tensor& tensor) {
     if (tensor.layout() != c10::kStrided) {
       emit_sparse(writer, tensor);
     } else if (tensor._is_zerotensor() || !tensor.unsafeGetTensorImpl()->has_storage()) {

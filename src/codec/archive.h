@@ -7,6 +7,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct ArchiveOptions {
   /// written without carries 0 there.
   bool checksum = true;
 };
+
+/// Writes the opcodes of an archive's root: a value of its own making, whose tensors go through the emitter.
+using RootWriter = std::function<void(PickleWriter&, const TensorEmitter&)>;
 
 /// A value encoded, but for the large bytes: those stay in the tensors' memory until written.
 ///
@@ -43,6 +47,8 @@ class Archive {
   /// Encodes `root`. Copies only tensors whose elements do not lie densely in host memory; waits for their device.
   /// Throws: ConfigError with the text of `refusal_of(root)`; what torch throws when it can't copy a tensor.
   explicit Archive(const c10::IValue& root, const ArchiveOptions& options = {});
+  /// Encodes what `write_root` writes. Throws: what it throws, and as above.
+  explicit Archive(const RootWriter& write_root, const ArchiveOptions& options = {});
 
   /// How long the archive will be. Costs a walk over the entries, not over their bytes.
   std::uint64_t size_bytes() const;

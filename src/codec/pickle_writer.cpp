@@ -110,7 +110,8 @@ std::size_t own_weight_of(const c10::IValue& value) {
 // One walk over a value, which writes where it has a writer and else only looks.
 class ValueWalk {
  public:
-  ValueWalk(PickleWriter* out, const TensorEmitter* emit_tensor) : out_(out), emit_tensor_(emit_tensor) {}
+  ValueWalk(PickleWriter* out, const TensorEmitter* emit_tensor, std::size_t weight_beside = 0)
+      : out_(out), emit_tensor_(emit_tensor), weight_(weight_beside) {}
 
   // Returns false after a refusal, which `refusal` then tells.
   bool visit(const c10::IValue& value, int depth);
@@ -133,7 +134,7 @@ class ValueWalk {
 
   PickleWriter* out_;
   const TensorEmitter* emit_tensor_;
-  std::size_t weight_ = 0;
+  std::size_t weight_;
   std::string place_;
   std::string reason_;
 };
@@ -390,8 +391,9 @@ std::string PickleWriter::finish() {
   return std::move(bytes_);
 }
 
-void write_value(PickleWriter& out, const c10::IValue& value, const TensorEmitter& emit_tensor) {
-  ValueWalk walk(&out, &emit_tensor);
+void write_value(PickleWriter& out, const c10::IValue& value, const TensorEmitter& emit_tensor,
+                 std::size_t weight_beside) {
+  ValueWalk walk(&out, &emit_tensor, weight_beside);
   if (!walk.visit(value, 0)) throw ConfigError(walk.refusal());
 }
 

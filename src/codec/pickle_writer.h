@@ -96,8 +96,10 @@ inline constexpr std::size_t kMaxWeight = ReadLimits{}.max_items - 1000;
 /// as a plain tuple; concrete symbolic integers as what they stand for).
 ///
 /// Complex numbers and devices need a global each (`complex`, `torch.device`); default torch.load allows both.
+/// `weight_beside`: what the caller writes around it weighs (see weight_of), for a reader's limit is on the whole.
 /// Throws: ConfigError with the text of `refusal_of` for anything else; and what `emit_tensor` throws.
-void write_value(PickleWriter& out, const c10::IValue& value, const TensorEmitter& emit_tensor);
+void write_value(PickleWriter& out, const c10::IValue& value, const TensorEmitter& emit_tensor,
+                 std::size_t weight_beside = 0);
 
 /// What reading `value` costs of ReadLimits::max_items, at most: opcodes, entries of the value, entries of the archive,
 /// counted at each place where a shared one stands. A number or text weighs 2, a complex number 6, a matrix 28.

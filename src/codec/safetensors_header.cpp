@@ -88,8 +88,7 @@ class CountedChar {
     ++*this;
     return before;
   }
-  friend bool operator==(const CountedChar& a, const CountedChar& b) { return a.at_ == b.at_; }
-  friend bool operator!=(const CountedChar& a, const CountedChar& b) { return a.at_ != b.at_; }
+  bool operator==(const CountedChar& other) const { return at_ == other.at_; }
 
  private:
   const char* at_;

@@ -137,7 +137,13 @@ class Comparison {
 
   void compare_all(const std::vector<PairJob>& jobs) {
     std::atomic<std::size_t> pictures{0};
+    const compare::SequenceLengths baseline_lengths(baseline_.length_records);
+    const compare::SequenceLengths target_lengths(target_.length_records);
+    const compare::SequenceLengths noise_lengths(noise_.length_records);
     compare::PairContext context{rules_};
+    context.baseline_lengths = &baseline_lengths;
+    context.target_lengths = &target_lengths;
+    context.noise_lengths = &noise_lengths;
     context.noise_factor = options_.noise_factor;
     context.max_pictures = options_.max_pictures;
     if (options_.max_pictures > 0) context.pictures = &pictures;

@@ -35,11 +35,17 @@ struct Sums {
   }
 
   void add_finite(const double* x, const double* y, std::size_t count) {
+    Sums sums;  // a local one: nothing that is read can be part of it, so it stays in registers
     std::size_t i = 0;
     for (; i + kLanes <= count; i += kLanes) {
-      for (std::size_t lane = 0; lane < kLanes; ++lane) add(x[i + lane], y[i + lane], lane);
+      for (std::size_t lane = 0; lane < kLanes; ++lane) sums.add(x[i + lane], y[i + lane], lane);
     }
-    for (; i < count; ++i) add(x[i], y[i], 0);
+    for (; i < count; ++i) sums.add(x[i], y[i], 0);
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      xx[lane] += sums.xx[lane];
+      yy[lane] += sums.yy[lane];
+      xy[lane] += sums.xy[lane];
+    }
   }
 
   void add_any(const double* x, const double* y, std::size_t count) {

@@ -77,6 +77,8 @@ class ValueComparison {
     return std::move(report_);
   }
 
+  void add_note(const std::string& note) { report_.note += (report_.note.empty() ? "" : "; ") + note; }
+
   void settle(Verdict verdict, std::string reason) {
     report_.verdict = verdict;
     report_.reason = std::move(reason);
@@ -93,7 +95,7 @@ class ValueComparison {
   void compare_tensors(const JoinedPair& pair, const c10::IValue* noise) {
     const Aligned aligned =
         align(pair.baseline.value.toTensor(), pair.baseline.dims, pair.target.value.toTensor(), pair.target.dims);
-    if (!aligned.note.empty()) report_.note += (report_.note.empty() ? "" : "; ") + aligned.note;
+    if (!aligned.note.empty()) add_note(aligned.note);
     TensorDiff& difference = report_.difference;
     difference = diff(aligned.a, aligned.b);
     if (!difference.compared) {
@@ -113,7 +115,11 @@ class ValueComparison {
     if (noise != nullptr && noise->isTensor()) {
       const Aligned second = align(aligned.a, std::nullopt, noise->toTensor(), std::nullopt);
       const TensorDiff floor = diff(second.a, second.b);
-      if (floor.compared) report_.noise_error = error_of(floor);
+      if (!floor.compared || !std::isfinite(error_of(floor))) {
+        add_note("the second trusted run has no measure here: " + (floor.compared ? to_text(floor) : floor.note));
+      } else {
+        report_.noise_error = error_of(floor);
+      }
     }
     judge(aligned, metrics);
     if (report_.verdict == Verdict::failed && context_.pictures != nullptr &&
@@ -189,8 +195,8 @@ class PairComparison {
 
  private:
   void compare() {
-    std::vector<RankValue> baseline = load_all(job_.baseline, Side::baseline);
-    std::vector<RankValue> target = load_all(job_.target, Side::target);
+    std::vector<RankValue> baseline = load_all(job_.baseline, Side::baseline, context_.baseline_lengths);
+    std::vector<RankValue> target = load_all(job_.target, Side::target, context_.target_lengths);
     if (!outcome_.unreadable.empty()) {
       add_skipped("", "unreadable: " + outcome_.unreadable.front().cause);
       return;
@@ -235,16 +241,21 @@ class PairComparison {
   // What the second trusted run holds, joined as the baseline is.
   std::vector<JoinedPair> noise_of(const std::vector<RankValue>& baseline) {
     if (job_.noise.empty()) return {};
-    std::vector<RankValue> noise = load_all(job_.noise, Side::baseline);
+    std::vector<RankValue> noise = load_all(job_.noise, Side::baseline, context_.noise_lengths);
     if (noise.size() != job_.noise.size()) return {};
     return join_ranks(baseline, std::move(noise));
   }
 
-  std::vector<RankValue> load_all(const std::vector<const RecordFile*>& files, Side side) {
+  std::vector<RankValue> load_all(const std::vector<const RecordFile*>& files, Side side,
+                                  const SequenceLengths* lengths) {
     std::vector<RankValue> values;
     for (const RecordFile* file : files) {
       try {
-        values.push_back(load(*file, side, blank_.name, context_.rules, context_.windowed_above_bytes));
+        RankValue value = load(*file, side, blank_.name, context_.rules, context_.windowed_above_bytes);
+        if (lengths != nullptr && value.dims && needs_sequence_lengths(*value.dims, value.place)) {
+          value.sequence_lengths = lengths->of(file->descriptor.step, value.rank);
+        }
+        values.push_back(std::move(value));
       } catch (const IoError& error) {
         outcome_.unreadable.push_back({file->path, error.what()});
       } catch (const ConfigError& error) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compare/rules.h"
+#include "compare/sequence_lengths.h"
 #include "compare/side.h"
 #include "dbg/compare.h"
 
@@ -22,6 +23,10 @@ struct PairContext {
   std::uint64_t windowed_above_bytes = std::uint64_t{64} << 20;
   /// How many pictures were drawn; by all threads.
   std::atomic<std::size_t>* pictures = nullptr;
+  /// What each run tells of its packed sequences.
+  const SequenceLengths* baseline_lengths = nullptr;
+  const SequenceLengths* target_lengths = nullptr;
+  const SequenceLengths* noise_lengths = nullptr;
 };
 
 /// The records of one pair. `noise` may be empty.

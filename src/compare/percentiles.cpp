@@ -7,13 +7,13 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <map>
+#include <numeric>
 
 namespace dbg::compare {
 
 template <class Real>
-PercentileFinder<Real>::PercentileFinder(std::int64_t values) : keeps_(values <= kMostKept), counts_(1) {
-  counts_.front().fill(0);
+PercentileFinder<Real>::PercentileFinder(std::int64_t values) : keeps_(values <= kMostKept), counts_(2) {
+  for (Counts& counts : counts_) counts.fill(0);
   if (keeps_) kept_.reserve(static_cast<std::size_t>(values));
 }
 
@@ -70,8 +70,15 @@ void PercentileFinder<Real>::add(const Real* values, std::size_t count_of_values
 template <class Real>
 void PercentileFinder<Real>::count(const Key* keys, std::size_t keys_count) noexcept {
   if (level_ == 0) {
-    Counts& counts = counts_.front();
-    for (std::size_t i = 0; i < keys_count; ++i) ++counts[keys[i] >> shift_of(0)];
+    // In turn into two tables: a count that was just written is slow to read again, and neighbours are often alike.
+    Counts& even = counts_[0];
+    Counts& odd = counts_[1];
+    std::size_t i = 0;
+    for (; i + 2 <= keys_count; i += 2) {
+      ++even[keys[i] >> shift_of(0)];
+      ++odd[keys[i + 1] >> shift_of(0)];
+    }
+    if (i < keys_count) ++even[keys[i] >> shift_of(0)];
     return;
   }
   constexpr Key kMask = kDigits - 1;
@@ -89,6 +96,8 @@ void PercentileFinder<Real>::count(const Key* keys, std::size_t keys_count) noex
 
 template <class Real>
 void PercentileFinder<Real>::want_percentiles() {
+  for (std::size_t digit = 0; digit < kDigits; ++digit) counts_[0][digit] += counts_[1][digit];
+  counts_.resize(1);
   for (const std::uint64_t count : counts_.front()) values_ += count;
   if (values_ == 0) return;
   for (const int percent : kPercentiles) {
@@ -97,26 +106,41 @@ void PercentileFinder<Real>::want_percentiles() {
       wanted_.push_back({std::min(static_cast<std::uint64_t>(rank), values_ - 1), 0, 0});
     }
   }
+  // Of few values, one percentile's upper neighbour may stand behind the next one's lower neighbour.
+  order_.resize(wanted_.size());
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  std::sort(order_.begin(), order_.end(),
+            [this](std::size_t a, std::size_t b) { return wanted_[a].rank_in_table < wanted_[b].rank_in_table; });
 }
 
 // Finds the wanted values' digit of this level, and gives each pair of table and digit a table of the next level.
+// Wanted values stand in order, and so do their tables: one walk over the counts of each table finds all digits.
 template <class Real>
 void PercentileFinder<Real>::follow_digit() {
-  std::map<std::pair<std::size_t, std::size_t>, std::size_t> made;
   std::vector<Next> next(counts_.size());
   for (Next& table : next) table.fill(0);
-  for (Wanted& wanted : wanted_) {
-    const Counts& counts = counts_[wanted.table];
-    std::size_t digit = 0;
-    while (digit + 1 < kDigits && wanted.rank_in_table >= counts[digit]) wanted.rank_in_table -= counts[digit++];
+  std::size_t made = 0;
+  std::size_t table = 0;
+  std::size_t digit = 0;
+  std::uint64_t below = 0;  // values of the table with a smaller digit
+  for (const std::size_t which : order_) {
+    Wanted& wanted = wanted_[which];
+    if (wanted.table != table) {
+      table = wanted.table;
+      digit = 0;
+      below = 0;
+    }
+    const Counts& counts = counts_[table];
+    while (digit + 1 < kDigits && wanted.rank_in_table - below >= counts[digit]) below += counts[digit++];
+    if (next[table][digit] == 0) next[table][digit] = static_cast<std::uint8_t>(++made);
+    wanted.rank_in_table -= below;
     wanted.key = static_cast<Key>(static_cast<Key>(wanted.key << bits_of(level_)) | digit);
-    const std::size_t table = made.emplace(std::pair(wanted.table, digit), made.size()).first->second;
-    next[wanted.table][digit] = static_cast<std::uint8_t>(table + 1);
-    wanted.table = table;
+    wanted.table = made - 1;
   }
   tables_.push_back(std::move(next));
   ++level_;
-  counts_.resize(wants_pass() && !keeps_ ? made.size() : 0);
+  if (keeps_) return;
+  counts_.resize(wants_pass() ? made : 0);
   for (Counts& counts : counts_) counts.fill(0);
 }
 
@@ -124,16 +148,40 @@ void PercentileFinder<Real>::follow_digit() {
 template <class Real>
 void PercentileFinder<Real>::select_among_kept() {
   const Next& first = tables_.front().front();
-  std::vector<std::vector<Key>> groups(1 + *std::max_element(first.begin(), first.end()));
-  for (const Key key : kept_) {
-    const std::size_t group = first[key >> shift_of(0)];
-    if (group != 0) groups[group].push_back(key);
+  const Counts& counts = counts_.front();
+  std::vector<std::size_t> ends(wanted_.size() + 1, 0);  // of the groups by first digit, one behind the other
+  for (std::size_t digit = 0; digit < kDigits; ++digit) {
+    if (first[digit] != 0) ends[first[digit]] = static_cast<std::size_t>(counts[digit]);
   }
-  for (Wanted& wanted : wanted_) {
-    std::vector<Key>& group = groups[wanted.table + 1];
-    const auto at = group.begin() + static_cast<std::ptrdiff_t>(wanted.rank_in_table);
-    std::nth_element(group.begin(), at, group.end());
-    wanted.key = *at;
+  std::partial_sum(ends.begin(), ends.end(), ends.begin());
+  // Without a branch: which of the values are wanted follows no pattern. What is not is overwritten by the next.
+  std::vector<Key> found(ends.back() + 1);
+  std::size_t candidates = 0;
+  for (const Key key : kept_) {
+    found[candidates] = key;
+    candidates += first[key >> shift_of(0)] != 0;
+  }
+  std::vector<Key> sorted(candidates);
+  std::vector<std::size_t> places(ends.begin(), ends.end() - 1);
+  for (std::size_t i = 0; i < candidates; ++i) sorted[places[first[found[i] >> shift_of(0)] - 1u]++] = found[i];
+  std::size_t settled = 0;  // values that are in their place, with all that are smaller before them
+  for (const std::size_t which : order_) {
+    Wanted& wanted = wanted_[which];
+    const std::size_t at = ends[wanted.table] + static_cast<std::size_t>(wanted.rank_in_table);
+    if (at >= settled) {
+      const auto place = sorted.begin() + static_cast<std::ptrdiff_t>(at);
+      const auto begin = sorted.begin() + static_cast<std::ptrdiff_t>(std::max(settled, ends[wanted.table]));
+      const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(ends[wanted.table + 1]);
+      if (place == begin) {
+        std::iter_swap(place, std::min_element(begin, end));
+      } else if (place == end - 1) {
+        std::iter_swap(place, std::max_element(begin, end));
+      } else {
+        std::nth_element(begin, place, end);
+      }
+      settled = at + 1;
+    }
+    wanted.key = sorted[at];
   }
   kept_ = {};
   level_ = kLevels;

@@ -72,7 +72,8 @@ class PercentileFinder {
   std::uint64_t values_ = 0;
   std::vector<Key> kept_;
   std::vector<Wanted> wanted_;
-  std::vector<Counts> counts_;             // of the level that is being counted
+  std::vector<std::size_t> order_;         // of the wanted values, the smallest first
+  std::vector<Counts> counts_;             // of the level that is being counted; of the first in two halves
   std::vector<std::vector<Next>> tables_;  // of the levels before it
 };
 

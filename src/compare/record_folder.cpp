@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/formatted.h"
+#include "compare/sequence_lengths.h"
 #include "dbg/dump_record.h"
 #include "dbg/error.h"
 #include "dump/record_name.h"
@@ -20,13 +21,6 @@ namespace dbg::compare {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::int64_t integer_of(const Tags& tags, std::string_view key) {
-  const std::string_view text = tags.find(key)->view().text();
-  std::int64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
-}
 
 // The tags as a filter sees them: numbers as numbers again.
 Tags typed(const Tags& tags) {
@@ -66,26 +60,13 @@ std::vector<std::string> folders_with_records(const std::string& folder) {
 
 }  // namespace
 
-RecordDescriptor describe_file(const std::string& path) {
-  const std::optional<Tags> tags = parse_record_name(fs::path(path).filename().native());
-  if (!tags) throw ConfigError(formatted("'{}' has no record's name", path));
-  RecordDescriptor descriptor;
-  descriptor.step = integer_of(*tags, "step");
-  descriptor.rank = static_cast<int>(integer_of(*tags, "rank"));
-  descriptor.dump_index = integer_of(*tags, "dump_index");
-  for (const auto& [key, value] : *tags) {
-    if (key == "name") {
-      descriptor.name = std::string(value.view().text());
-    } else if (key != "step" && key != "rank" && key != "dump_index") {
-      descriptor.tags.set(key, value);
-    }
-  }
-  return descriptor;
-}
-
 RecordFolder open_folder(const std::string& folder, const std::string& what, const Filter& where) {
-  RecordFolder opened{folder, {}, {}};
+  RecordFolder opened;
+  opened.path = folder;
   while (opened.path.size() > 1 && opened.path.back() == '/') opened.path.pop_back();
+  if (std::error_code ignored; fs::is_regular_file(opened.path, ignored)) {
+    throw ConfigError(formatted("{}: '{}' is a file; name the folder it lies in", what, opened.path));
+  }
   std::vector<std::string> paths = list_records(opened.path);
   if (paths.empty()) {
     const std::vector<std::string> inner = folders_with_records(opened.path);
@@ -105,11 +86,12 @@ RecordFolder open_folder(const std::string& folder, const std::string& what, con
   }
   const std::size_t all = paths.size();
   for (std::string& path : paths) {
+    RecordDescriptor descriptor = describe_record_file(path);
+    if (tells_sequence_lengths(descriptor.name)) opened.length_records.push_back({path, descriptor});
     if (!where.matches_everything()) {
       const std::optional<Tags> tags = parse_record_name(fs::path(path).filename().native());
       if (!tags || !where.matches(typed(*tags))) continue;
     }
-    RecordDescriptor descriptor = describe_file(path);
     opened.records.push_back({std::move(path), std::move(descriptor)});
   }
   if (opened.records.empty()) {

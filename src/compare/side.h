@@ -31,6 +31,8 @@ struct RankValue {
   ParallelState place;
   std::optional<Dims> dims;
   std::string dims_text;
+  /// Of a packed dimension `t` that is shared in zigzag order, where the run tells them.
+  std::vector<std::int64_t> sequence_lengths;
   /// What the reader could not hold of the value, the first of it; empty when all is there.
   std::string left_out;
 };

@@ -12,6 +12,7 @@
 
 #include "base/formatted.h"
 #include "base/windowed_storage.h"
+#include "compare/sequence_lengths.h"
 #include "dbg/error.h"
 
 namespace dbg::compare {
@@ -114,14 +115,21 @@ Whole whole_of(const Ranks& values, Side side) {
   }
   try {
     std::vector<Shard> shards;
+    ShardOptions options;
+    options.sequence_lengths = values.front().sequence_lengths;
     for (const RankValue& one : values) {
       if (!(one.dims == dims)) {
         return {std::nullopt, named(formatted("ranks {} and {} say different dims", values.front().rank, one.rank))};
       }
+      if (one.sequence_lengths != options.sequence_lengths) {
+        return {std::nullopt, named(formatted("ranks {} and {} pack sequences of lengths [{}] and [{}]",
+                                              values.front().rank, one.rank, fmt::join(options.sequence_lengths, ", "),
+                                              fmt::join(one.sequence_lengths, ", ")))};
+      }
       if (values.size() > 1) fetch(one.value.toTensor());
       shards.push_back({one.value.toTensor(), one.place, one.rank});
     }
-    Unsharded made = unshard(*dims, shards);
+    Unsharded made = unshard(*dims, shards, options);
     Joined joined{made.tensor, ranks_of(values), dims, {}, first_left_out(values)};
     for (ReplicaDifference& one : made.replica_differences) {
       joined.odd_replicas.push_back(
@@ -129,7 +137,11 @@ Whole whole_of(const Ranks& values, Side side) {
     }
     return {std::move(joined), {}};
   } catch (const ConfigError& error) {
-    return {std::nullopt, named(error.what())};
+    const bool lacks_lengths =
+        needs_sequence_lengths(*dims, values.front().place) && values.front().sequence_lengths.empty();
+    return {std::nullopt,
+            named(formatted("{}{}", error.what(),
+                            lacks_lengths ? "; dump them in the same step, as seq_lens or cu_seqlens_q" : ""))};
   } catch (const c10::Error& error) {
     return {std::nullopt, named(error.what_without_backtrace())};
   }

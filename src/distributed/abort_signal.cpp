@@ -8,6 +8,7 @@
 #include "base/fence.h"
 #include "base/log.h"
 #include "dbg/error.h"
+#include "distributed/tracked_store.h"
 
 namespace dbg::distributed {
 namespace {
@@ -54,7 +55,7 @@ AbortSignal::Scope::~Scope() {
 
 AbortWatch::AbortWatch(const c10::intrusive_ptr<c10d::Store>& store, std::string key,
                        std::shared_ptr<AbortSignal> signal)
-    : store_(store->clone()), key_(std::move(key)), signal_(std::move(signal)), thread_([this] { watch(); }) {}
+    : store_(clone_of(store)), key_(std::move(key)), signal_(std::move(signal)), thread_([this] { watch(); }) {}
 
 AbortWatch::~AbortWatch() {
   {

@@ -84,12 +84,20 @@ namespace {
 using c10d::ProcessGroupGloo;
 using BackendType = c10d::ProcessGroup::BackendType;
 
-// Torch 2.7's options have no description.
+// Torch 2.7's options have none of these.
 template <class Options>
 void describe(Options& options, const BackendRequest& request) {
-  options.group_name = request.group_name;
-  options.global_ranks_in_group.assign(request.global_ranks.begin(), request.global_ranks.end());
+  if constexpr (requires { options.group_name; }) options.group_name = request.group_name;
+  if constexpr (requires { options.global_ranks_in_group; }) {
+    options.global_ranks_in_group.assign(request.global_ranks.begin(), request.global_ranks.end());
+  }
   if constexpr (requires { options.group_desc; }) options.group_desc = request.group_desc;
+}
+
+// Torch 2.7's backends have none but what their options said; each operation brings its own.
+template <class Backend>
+void set_timeout(Backend& backend, std::chrono::milliseconds timeout) {
+  if constexpr (requires { backend.setTimeout(timeout); }) backend.setTimeout(timeout);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendRequest& request, bool with_labels) {
@@ -146,7 +154,7 @@ c10::intrusive_ptr<c10d::Backend> make_checked(const c10::intrusive_ptr<c10d::Ba
   helper.store = c10::make_intrusive<c10d::PrefixStore>(store_prefix, request.store);
   helper.options = nullptr;
   const auto comparing = make_gloo(helper, with_labels);
-  comparing->setTimeout(operation_timeout);
+  set_timeout(*comparing, operation_timeout);
   if (with_labels) label_backend(*comparing, helper.group_name, helper.group_desc);
   return c10::make_intrusive<c10d::ProcessGroupWrapper>(backend, comparing);
 }
@@ -171,7 +179,7 @@ MadeHalf make_half(const std::string& kind, const BackendRequest& request, std::
                    bool is_checked, bool with_labels, const std::string& check_prefix) {
   auto backend = make_backend(kind, request, with_labels);
   // A vendor's backend need not have one.
-  static_cast<void>(base::run_fenced([&] { backend->setTimeout(operation_timeout); }));
+  static_cast<void>(base::run_fenced([&] { set_timeout(*backend, operation_timeout); }));
   if (with_labels) label_backend(*backend, request.group_name, request.group_desc);
   if (is_checked) backend = make_checked(backend, request, operation_timeout, with_labels, check_prefix);
   auto group = wrap_backend(backend, kind, request.store);

@@ -139,4 +139,69 @@ at::Tensor recv_bytes(CollectiveCall& call, int src_in_group, std::int64_t max_b
   return bytes;
 }
 
+std::vector<std::int64_t> gather_lengths(CollectiveCall& call, std::int64_t own) {
+  GroupHalf& half = call.half();
+  const at::Tensor lengths = at::empty({half.size()}, at::kLong);
+  // One tensor of one element a member, as Python has it.
+  std::vector<std::vector<at::Tensor>> outputs{lengths.split(1)};
+  std::vector<at::Tensor> inputs{at::full({1}, own, at::kLong)};
+  call.run({1, half.size(), at::kLong}, [&](milliseconds left) {
+    c10d::AllgatherOptions options;
+    options.timeout = left;
+    return half.backend->allgather(outputs, inputs, options);
+  });
+  const auto* data = lengths.const_data_ptr<std::int64_t>();
+  return {data, data + half.size()};
+}
+
+// The longest. Every member comes to the same answer, so that all leave together.
+std::int64_t require_lengths(CollectiveCall& call, const std::vector<std::int64_t>& lengths, std::int64_t max_bytes,
+                             std::int64_t max_all_bytes) {
+  std::int64_t longest = 0;
+  for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
+    require_length(call, lengths[rank], static_cast<int>(rank), max_bytes);
+    longest = std::max(longest, lengths[rank]);
+  }
+  const auto members = static_cast<std::int64_t>(lengths.size());
+  if (longest > max_all_bytes / members) {
+    call.break_group(CommErrorKind::handshake_mismatch,
+                     formatted("{} objects padded to {} bytes are above the limit of {} bytes together", members,
+                               longest, max_all_bytes),
+                     "raise max_bytes on all ranks if objects are so large");
+  }
+  return longest;
+}
+
+at::Tensor padded(const at::Tensor& bytes, std::int64_t length) {
+  if (bytes.numel() == length) return bytes;
+  at::Tensor all = at::zeros({length}, at::kByte);
+  if (bytes.numel() > 0)
+    std::memcpy(all.mutable_data_ptr(), bytes.const_data_ptr(), static_cast<std::size_t>(bytes.numel()));
+  return all;
+}
+
+std::vector<at::Tensor> rows_of(const at::Tensor& block, const std::vector<std::int64_t>& lengths) {
+  std::vector<at::Tensor> rows;
+  for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
+    rows.push_back(block.select(0, static_cast<std::int64_t>(rank)).narrow(0, 0, lengths[rank]));
+  }
+  return rows;
+}
+
+std::vector<at::Tensor> all_gather_bytes(CollectiveCall& call, const at::Tensor& bytes, std::int64_t max_bytes,
+                                         std::int64_t max_all_bytes) {
+  GroupHalf& half = call.half();
+  const std::vector<std::int64_t> lengths = gather_lengths(call, bytes.numel());
+  const std::int64_t longest = require_lengths(call, lengths, max_bytes, max_all_bytes);
+  const at::Tensor block = empty_bytes(half.size() * longest).view({half.size(), longest});
+  std::vector<std::vector<at::Tensor>> outputs{block.unbind(0)};
+  std::vector<at::Tensor> inputs{padded(bytes, longest)};
+  call.run({longest, longest * half.size(), at::kByte}, [&](milliseconds left) {
+    c10d::AllgatherOptions to_backend;
+    to_backend.timeout = left;
+    return half.backend->allgather(outputs, inputs, to_backend);
+  });
+  return rows_of(block, lengths);
+}
+
 }  // namespace dbg::distributed

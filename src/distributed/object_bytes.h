@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "codec/pickle_writer.h"
 #include "distributed/collective_call.h"
@@ -49,6 +50,21 @@ void require_length(CollectiveCall& call, std::int64_t length, int source_in_gro
 /// `encoded.bytes` of one member, on all.
 at::Tensor broadcast_bytes(CollectiveCall& call, const EncodedObject& encoded, int src_in_group,
                            std::int64_t max_bytes);
+/// `bytes` of all members, in the group's order. `max_bytes` is of one member's, `max_all_bytes` of all, each padded to
+/// the longest.
+std::vector<at::Tensor> all_gather_bytes(CollectiveCall& call, const at::Tensor& bytes, std::int64_t max_bytes,
+                                         std::int64_t max_all_bytes);
+
+// The steps of that, for a gather to one member.
+
+std::vector<std::int64_t> gather_lengths(CollectiveCall& call, std::int64_t own);
+/// The longest. Every member comes to the same answer, so that all leave together.
+std::int64_t require_lengths(CollectiveCall& call, const std::vector<std::int64_t>& lengths, std::int64_t max_bytes,
+                             std::int64_t max_all_bytes);
+at::Tensor padded(const at::Tensor& bytes, std::int64_t length);
+/// The members' bytes without the padding.
+std::vector<at::Tensor> rows_of(const at::Tensor& block, const std::vector<std::int64_t>& lengths);
+
 void send_bytes(CollectiveCall& call, const EncodedObject& encoded, int dst_in_group);
 at::Tensor recv_bytes(CollectiveCall& call, int src_in_group, std::int64_t max_bytes);
 

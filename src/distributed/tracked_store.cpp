@@ -20,9 +20,8 @@ using Clock = std::chrono::steady_clock;
 // No value of ours starts with this byte, and no value of gloo's is this text.
 constexpr std::string_view kAbsent = "\x01 dbg: no such key";
 
-// Torch 2.7's stores can't be cloned; they are shared then.
 template <class Store>
-c10::intrusive_ptr<Store> clone_of(const c10::intrusive_ptr<Store>& store) {
+c10::intrusive_ptr<Store> clone_where_it_can(const c10::intrusive_ptr<Store>& store) {
   if constexpr (requires { store->clone(); }) {
     return store->clone();
   } else {
@@ -31,6 +30,10 @@ c10::intrusive_ptr<Store> clone_of(const c10::intrusive_ptr<Store>& store) {
 }
 
 }  // namespace
+
+c10::intrusive_ptr<c10d::Store> clone_of(const c10::intrusive_ptr<c10d::Store>& store) {
+  return clone_where_it_can(store);
+}
 
 TrackedStore::TrackedStore(c10::intrusive_ptr<c10d::Store> inner, std::string prefix)
     : TrackedStore(std::move(inner), std::move(prefix), std::make_shared<Written>()) {}

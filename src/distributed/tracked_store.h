@@ -18,6 +18,10 @@
 
 namespace dbg::distributed {
 
+/// A client of its own for the same store, so that a wait in one holds up nobody in the other. Torch 2.7's stores can't
+/// be cloned and are shared.
+c10::intrusive_ptr<c10d::Store> clone_of(const c10::intrusive_ptr<c10d::Store>& store);
+
 /// Forwards to `inner` with `prefix/` before each key and remembers which keys it wrote, so that a group can take away
 /// exactly what it left there.
 ///

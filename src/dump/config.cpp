@@ -74,7 +74,14 @@ void append_grafter_faults(const DumperConfig& config, bool by_variable, const N
     faults.push_back(
         formatted("{}: must be {} when {} is on, got {}", name(knob), what, name("grafter_enable"), in_quotes(value)));
   };
-  need(!config.grafter_role.empty(), "grafter_role", config.grafter_role, "baseline or target");
+  const auto given = [](const std::optional<std::string>& text) { return text && !is_blank(*text); };
+  need(!config.grafter_role.empty(), "grafter_role", config.grafter_role, "baseline, target or file");
+  if (config.grafter_role == "file") {
+    need(given(config.grafter_folder), "grafter_folder", config.grafter_folder.value_or(""), "a folder of records");
+    need(given(config.grafter_b2t_filter), "grafter_b2t_filter", config.grafter_b2t_filter.value_or(""),
+         "an expression that says which dumps get their values from the folder");
+    return;
+  }
   need(!is_blank(config.grafter_master_address), "grafter_master_address", config.grafter_master_address,
        "the address of baseline rank 0");
   need(config.grafter_master_port > 0, "grafter_master_port", std::to_string(config.grafter_master_port),
@@ -84,7 +91,6 @@ void append_grafter_faults(const DumperConfig& config, bool by_variable, const N
   need(config.grafter_target_world_size > 0, "grafter_target_world_size",
        std::to_string(config.grafter_target_world_size), "the target's number of ranks, from 1");
   need(!is_blank(config.grafter_group_name), "grafter_group_name", config.grafter_group_name, "a name");
-  const auto given = [](const std::optional<std::string>& filter) { return filter && !is_blank(*filter); };
   if (!given(config.grafter_b2t_filter) && !given(config.grafter_t2b_filter)) {
     faults.push_back(formatted("{} is on, but neither {} nor {} is set: nothing would ever be grafted; set one",
                                name("grafter_enable"), name("grafter_b2t_filter"), name("grafter_t2b_filter")));
@@ -256,7 +262,6 @@ std::vector<std::string> DumperConfig::unavailable_parts() const {
   if (non_intrusive_mode == "all") {
     parts.push_back("non_intrusive_mode=all: this version dumps only where the code calls it");
   }
-  if (grafter_enable) parts.push_back("grafter_enable=true: this version has no Grafter");
   return parts;
 }
 

@@ -16,7 +16,6 @@
 #include "base/formatted.h"
 #include "base/log.h"
 #include "base/no_cancellation.h"
-#include "codec/archive.h"
 #include "codec/archive_reader.h"
 #include "dbg/error.h"
 #include "dbg/tags.h"
@@ -142,11 +141,15 @@ DumpRecord read_record_within(const std::string& path, const codec::ReadLimits& 
 
 StoreResult store_record(const std::string& folder, std::string_view name, const DumpRecord& record,
                          const RecordOptions& options, FileSystem& files) {
+  return store_record(folder, name, codec::Archive(root_of(record), {.checksum = options.checksum}), files);
+}
+
+StoreResult store_record(const std::string& folder, std::string_view name, const codec::Archive& archive,
+                         FileSystem& files) {
   const base::NoCancellation until_stored;
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string_view::npos) {
     throw IoError(formatted("record '{}' in folder '{}' not written: that is no file name", name, folder), EINVAL);
   }
-  const codec::Archive archive(root_of(record), {.checksum = options.checksum});
   try {
     AtomicFile file(folder, files);
     archive.write_to(file);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "codec/archive.h"
 #include "codec/read_limits.h"
 #include "dbg/dump_record.h"
 #include "dump/file_system.h"
@@ -21,8 +22,10 @@ struct StoreResult {
   std::uint64_t size_bytes = 0;
 };
 
-/// Writes `record` to `folder`/`name`.
+/// Writes `archive`, which is a record's, to `folder`/`name`.
 /// Throws: as write_record, but for EEXIST, which is no error here.
+StoreResult store_record(const std::string& folder, std::string_view name, const codec::Archive& archive,
+                         FileSystem& files = FileSystem::real());
 StoreResult store_record(const std::string& folder, std::string_view name, const DumpRecord& record,
                          const RecordOptions& options = {}, FileSystem& files = FileSystem::real());
 

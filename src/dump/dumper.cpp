@@ -84,7 +84,7 @@ void Dumper::configure(DumperConfig config) {
 }
 
 void Dumper::configure(const std::vector<std::string>& key_values) {
-  impl_->configure(impl_->config().with_overrides(key_values));
+  impl_->configure(key_values);
 }
 
 void Dumper::reset() {
@@ -110,6 +110,10 @@ std::optional<std::int64_t> Dumper::layer_id_of(std::string_view module_path) {
 
 void Dumper::set_interceptor(ValueInterceptor interceptor) {
   impl_->set_interceptor(std::move(interceptor));
+}
+
+void Dumper::set_config_listener(ConfigListener listener) {
+  impl_->set_config_listener(std::move(listener));
 }
 
 // What a scope owns: it may outlive its Dumper, and the thread may be bound to another participant by its end.

@@ -419,7 +419,10 @@ void DumperImpl::intercept(const Settings& settings, const CallPairs& call, cons
   try {
     Tags tags;
     for (const auto& [key, tag] : call.pairs) tags.set(key, tag);
-    (*settings.interceptor)(Interception{tags, value, request.extras, step});
+    const auto parallel_state = [this, &settings] {
+      return settings.plugins->collect_parallel_info(plugin_faults(settings)).merged;
+    };
+    (*settings.interceptor)(Interception{tags, value, request.extras, step, request.dims, parallel_state});
   } catch (const abi::__forced_unwind&) {
     throw;
   } catch (...) {

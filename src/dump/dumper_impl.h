@@ -101,12 +101,15 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   bool refuse_in_forked_child();
 
   void configure(DumperConfig config);
+  /// Changes some fields and leaves what another thread configures meanwhile.
+  void configure(const std::vector<std::string>& key_values);
   DumperConfig config();
   void reset();
   DumperState state();
   std::uint64_t add_plugin(std::shared_ptr<FrameworkPlugin> plugin);
   void remove_plugin(std::uint64_t id);
   void set_interceptor(ValueInterceptor interceptor);
+  void set_config_listener(ConfigListener listener);
   std::optional<std::int64_t> layer_id_of(std::string_view module_path);
 
   /// Writes the gradient of a tensor that was dumped at `capture`'s step. Called by autograd's threads; never throws
@@ -115,6 +118,8 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
 
  private:
   std::shared_ptr<const Settings> settings() const;
+  /// Takes `config`, which is valid; unless `expected` is given and others are the settings by now: then nothing.
+  bool replace_config(DumperConfig config, const Settings* expected);
   /// The step that the participant of a capture is in.
   std::int64_t step_of(const GradCapture& capture) noexcept;
   /// Dumps what `visit` hands to its argument, a function of key and value, inside the fence.
@@ -147,6 +152,7 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   void record_fault(const Settings& settings, FaultPlace place, std::string_view name);
   void count(DumpOutcome outcome, std::uint64_t number = 1) noexcept;
   void publish_enabled(bool enabled) noexcept;
+  void tell_listener();
 
   std::atomic<unsigned char>* enabled_;
   std::atomic<unsigned char>* mirror_;
@@ -158,6 +164,10 @@ class DumperImpl : public std::enable_shared_from_this<DumperImpl> {
   mutable std::mutex settings_mutex_;
   std::shared_ptr<const Settings> settings_;  // under settings_mutex_
   std::uint64_t last_plugin_id_ = 0;          // under settings_mutex_
+
+  // Held while the listener is called: two that configure at once would else leave it with the older one's settings.
+  std::mutex listener_mutex_;
+  ConfigListener listener_;  // under listener_mutex_
 
   std::mutex sink_mutex_;
   std::string exp_name_;              // under sink_mutex_: empty until claimed

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/formatted.h"
 #include "base/log.h"
@@ -94,28 +95,23 @@ DumpOutcome DumperImpl::write_record_of(const Settings& settings, ParticipantSta
     }
     draft.extra_meta.emplace_back("world_rank", participant->rank());
     draft.extra_meta.emplace_back("world_size", participant->world_size());
+    std::vector<std::string> info_keys;  // outlives the draft's borrowed keys
+    info_keys.reserve(parallel.by_meta_name.size());
     for (const auto& [meta_name, axes] : parallel.by_meta_name) {
-      c10::impl::GenericDict info(c10::StringType::get(), c10::AnyType::get());
-      for (const ParallelAxis& axis : axes.axes()) {
-        info.insert(axis.name + "_rank", static_cast<std::int64_t>(axis.rank));
-        info.insert(axis.name + "_size", static_cast<std::int64_t>(axis.size));
-      }
-      draft.extra_meta.emplace_back(meta_name + "_parallel_info", c10::IValue(std::move(info)));
+      draft.extra_meta.emplace_back(info_keys.emplace_back(meta_name + "_parallel_info"), axes);
     }
     const std::string_view dims = is_grad && !request.dims_grad.empty() ? request.dims_grad : request.dims;
-    if (!dims.empty()) draft.extra_meta.emplace_back("dims", std::string(dims));
-    if (!is_grad && !request.dims_grad.empty()) {
-      draft.extra_meta.emplace_back("dims_grad", std::string(request.dims_grad));
-    }
+    if (!dims.empty()) draft.extra_meta.emplace_back("dims", dims);
+    if (!is_grad && !request.dims_grad.empty()) draft.extra_meta.emplace_back("dims_grad", request.dims_grad);
     if (!is_future_grad) {
       const std::string_view status = call.pairs[1].second.text();
       if (status != "disabled") {
-        draft.extra_meta.emplace_back("recompute_pseudo_rank", std::int64_t{status == "recompute" ? 1 : 0});
-        draft.extra_meta.emplace_back("recompute_pseudo_size", std::int64_t{2});
+        draft.extra_meta.emplace_back("recompute_pseudo_rank", status == "recompute" ? 1 : 0);
+        draft.extra_meta.emplace_back("recompute_pseudo_size", 2);
       }
     }
-    if (!request.local_name.empty()) draft.extra_meta.emplace_back("local_name", std::string(request.local_name));
-    draft.extra_meta.emplace_back("dbg_version", std::string(version()));
+    if (!request.local_name.empty()) draft.extra_meta.emplace_back("local_name", request.local_name);
+    draft.extra_meta.emplace_back("dbg_version", version());
 
     std::shared_ptr<RecordSink> sink = capture;
     if (to_file) sink = file_sink(settings, state);

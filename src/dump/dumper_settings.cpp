@@ -86,6 +86,23 @@ DumperConfig DumperImpl::config() {
 void DumperImpl::configure(DumperConfig config) {
   config.validate();
   if (refuse_in_forked_child()) return;
+  replace_config(std::move(config), nullptr);
+}
+
+void DumperImpl::configure(const std::vector<std::string>& key_values) {
+  if (refuse_in_forked_child()) {
+    DumperConfig().with_overrides(key_values).validate();
+    return;
+  }
+  for (;;) {
+    const std::shared_ptr<const Settings> before = settings();  // held, so that no other comes to lie at its address
+    DumperConfig config = before->config.with_overrides(key_values);
+    config.validate();
+    if (replace_config(std::move(config), before.get())) return;
+  }
+}
+
+bool DumperImpl::replace_config(DumperConfig config, const Settings* expected) {
   // Everything that can fail happens before anything changes.
   auto fresh = std::make_shared<Settings>();
   fresh->filter = config.filter ? Filter::parse(*config.filter) : Filter();
@@ -94,12 +111,29 @@ void DumperImpl::configure(DumperConfig config) {
   const DumperConfig told = fresh->config;
   {
     const std::lock_guard lock(settings_mutex_);
+    if (expected != nullptr && settings_.get() != expected) return false;
     fresh->plugins = settings_->plugins;
     fresh->interceptor = settings_->interceptor;
     settings_ = std::move(fresh);
     if (!detached_.load(std::memory_order_acquire)) publish_enabled(enable);
   }
   say_at_start(told);
+  tell_listener();
+  return true;
+}
+
+void DumperImpl::tell_listener() {
+  const std::lock_guard lock(listener_mutex_);
+  if (listener_) listener_(settings()->config);
+}
+
+void DumperImpl::set_config_listener(ConfigListener listener) {
+  if (refuse_in_forked_child()) return;
+  {
+    const std::lock_guard lock(listener_mutex_);
+    listener_.swap(listener);
+  }
+  tell_listener();
 }
 
 std::uint64_t DumperImpl::add_plugin(std::shared_ptr<FrameworkPlugin> plugin) {

@@ -10,6 +10,7 @@
 
 #include "base/errno_text.h"
 #include "base/formatted.h"
+#include "codec/archive.h"
 #include "dbg/error.h"
 #include "dump/atomic_file.h"
 #include "dump/dump_record.h"
@@ -40,9 +41,10 @@ SinkOutcome FileSink::write(const RecordDraft& draft) {
       ::lstat(formatted("{}/{}", folder_, name).c_str(), &status) == 0) {
     return {true, 0};
   }
-  RecordOptions options;
-  options.checksum = checksum_;
-  const dumping::StoreResult result = dumping::store_record(folder_, name, draft.record(), options);
+  const codec::Archive archive(
+      [&draft](codec::PickleWriter& out, const codec::TensorEmitter& emit) { draft.write_to(out, emit); },
+      {.checksum = checksum_});
+  const dumping::StoreResult result = dumping::store_record(folder_, name, archive);
   if (!result.is_stored) has_met_taken_names_.store(true, std::memory_order_relaxed);
   return {!result.is_stored, result.size_bytes};
 }

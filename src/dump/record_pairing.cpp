@@ -7,6 +7,7 @@
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <iterator>
 #include <limits>
@@ -18,6 +19,7 @@
 
 #include "base/formatted.h"
 #include "dbg/error.h"
+#include "dump/record_name.h"
 
 namespace dbg {
 namespace {
@@ -37,6 +39,13 @@ struct Key {
 
 // Who of a bundle's members a record is.
 using Member = std::pair<int, TagTexts>;
+
+std::int64_t integer_of(const Tags& tags, std::string_view key) {
+  const std::string_view text = tags.find(key)->view().text();
+  std::int64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
 
 std::string trimmed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t";
@@ -197,6 +206,23 @@ NameRule NameRule::parse(std::string_view text) {
 
 bool NameRule::apply(std::string& name) const {
   return pattern_ != nullptr && re2::RE2::Replace(&name, *pattern_, replacement_);
+}
+
+RecordDescriptor describe_record_file(std::string_view path) {
+  const std::optional<Tags> tags = parse_record_name(path.substr(path.rfind('/') + 1));
+  if (!tags) throw ConfigError(formatted("'{}' has no record's name", path));
+  RecordDescriptor descriptor;
+  descriptor.step = integer_of(*tags, "step");
+  descriptor.rank = static_cast<int>(integer_of(*tags, "rank"));
+  descriptor.dump_index = integer_of(*tags, "dump_index");
+  for (const auto& [key, value] : *tags) {
+    if (key == "name") {
+      descriptor.name = std::string(value.view().text());
+    } else if (key != "step" && key != "rank" && key != "dump_index") {
+      descriptor.tags.set(key, value);
+    }
+  }
+  return descriptor;
 }
 
 Pairing pair_records(const std::vector<RecordDescriptor>& baseline, const std::vector<RecordDescriptor>& target,

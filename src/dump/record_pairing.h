@@ -27,6 +27,10 @@ struct RecordDescriptor {
   Tags tags;  ///< all others, recompute_status and tags of parallel ranks included
 };
 
+/// What the name of a record's file tells; `path` may have folders before it.
+/// Throws: ConfigError when it is no record's name.
+RecordDescriptor describe_record_file(std::string_view path);
+
 /// How names of the target's engine become those of the baseline's: `regex => replacement`, RE2's syntax. The first
 /// match in the name is replaced; `\1` in the replacement is the first group.
 class NameRule {

@@ -11,17 +11,30 @@
 #include <utility>
 #include <vector>
 
+#include "codec/pickle_writer.h"
 #include "dbg/dump_record.h"
+#include "dbg/parallel_state.h"
 #include "dump/record_name.h"
 
 namespace dbg {
+
+/// One entry of a record's meta beyond its name's pairs: a plain value, or the axes of a parallel layout as a dict of
+/// `<axis>_rank` and `<axis>_size`. Borrows what it says.
+struct MetaEntry {
+  MetaEntry(std::string_view key, TagView tag) : key(key), tag(tag) {}
+  MetaEntry(std::string_view key, const ParallelState& axes) : key(key), axes(&axes) {}
+
+  std::string_view key;
+  TagView tag;
+  const ParallelState* axes = nullptr;
+};
 
 /// One record on its way to a sink. Borrows keys and text for the call; the value is shared, not copied.
 struct RecordDraft {
   /// step, rank, dump_index, name, then the rest in the file name's order.
   std::vector<RecordNamePair> pairs;
-  /// What the meta holds beyond the pairs, in order.
-  std::vector<std::pair<std::string, c10::IValue>> extra_meta;
+  /// What the meta holds beyond the pairs, in order; no key is there twice.
+  std::vector<MetaEntry> extra_meta;
   c10::IValue value;
 
   static constexpr std::size_t kDumpIndexAt = 2;
@@ -30,6 +43,10 @@ struct RecordDraft {
   std::string file_name() const { return format_record_name(pairs); }
   /// The record with its meta built; shares the value's tensors.
   DumpRecord record() const;
+  /// Writes the same record as `record()` makes, with no c10::Dict between: those end the process where they get no
+  /// memory, for their move constructor allocates and is noexcept.
+  /// Throws: as codec::write_value; std::bad_alloc.
+  void write_to(codec::PickleWriter& out, const codec::TensorEmitter& emit_tensor) const;
 };
 
 /// What a sink did with a draft.

@@ -47,6 +47,14 @@ DumperConfig config_or_off() {
   }
 }
 
+// Like a wrong value of any other knob, it never stops the program. Nobody is met here: that is for the first dump that
+// matches.
+void graft_or_not(Dumper& made) {
+  if (const auto cause = base::run_fenced([&] { graft_by_knobs(made); })) {
+    base::log(LogLevel::error, "Grafter", "GRAFTING IS OFF: {}", *cause);
+  }
+}
+
 // A child that was forked while its parent made the Dumper: like any other forked child, it does without.
 DumperConfig config_of_forked_child() {
   base::log_past_handler(LogLevel::warning, kPart,
@@ -70,6 +78,7 @@ Dumper& Dumper::global() {
       if (instance.load(std::memory_order_acquire) != nullptr) continue;
       Dumper* made =
           new Dumper(is_forked_meanwhile ? config_of_forked_child() : config_or_off(), &detail::global_enabled);
+      graft_or_not(*made);
       instance.store(made, std::memory_order_release);
     }
   }

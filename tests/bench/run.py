@@ -67,7 +67,8 @@ def main():
     scratch = "/dev/shm/dbg_bench" if os.access("/dev/shm", os.W_OK) else tempfile.mkdtemp()
     os.environ["DBG_BENCH_DIR"] = scratch
 
-    ours = run_google_benchmark(arguments.build / "tests/bench/dump_bench", "--benchmark_repetitions=5")
+    ours = run_google_benchmark(arguments.build / "tests/bench/dump_bench", "--benchmark_repetitions=9",
+                                "--benchmark_enable_random_interleaving=true")
     twin = json.loads(
         subprocess.run(
             [
@@ -89,14 +90,14 @@ def main():
     rows = [
         ("`dump()` while off", f"{off * 1e3:.2f} ns", f"bare load and branch {bare * 1e3:.2f} ns", f"{off / bare:.2f}x"),
         ("`dbg::dump()` while off", f"{ours['BM_GlobalDumpOff'] * 1e3:.2f} ns", f"SGLang's dumper {twin['off']:.2f} us",
-         f"{twin['off'] / ours['BM_GlobalDumpOff']:.0f}x faster"),
+         faster(ours["BM_GlobalDumpOff"], twin["off"])),
         ("filtered out", f"{ours['BM_DumpFilteredOut']:.3f} us", f"SGLang's dumper {twin['filtered']:.1f} us",
-         f"{twin['filtered'] / ours['BM_DumpFilteredOut']:.0f}x faster"),
+         faster(ours["BM_DumpFilteredOut"], twin["filtered"])),
         ("3 floats to a file", f"{ours['BM_Dump3Floats']:.1f} us", f"SGLang's dumper {twin['three_floats']:.0f} us",
-         f"{twin['three_floats'] / ours['BM_Dump3Floats']:.1f}x faster"),
+         faster(ours["BM_Dump3Floats"], twin["three_floats"], 1)),
         ("3 floats to a file", f"{ours['BM_Dump3Floats']:.1f} us",
          f"`torch::pickle_save` to a file {ours['BM_TorchPickleSave3Floats']:.1f} us",
-         f"{ours['BM_TorchPickleSave3Floats'] / ours['BM_Dump3Floats']:.2f}x faster"),
+         faster(ours["BM_Dump3Floats"], ours["BM_TorchPickleSave3Floats"], 2)),
         ("`#include <dbg/dumper.h>`", f"{dbg_include:.2f} s", f"`Tensor.h` and `ivalue.h` {torch_include:.2f} s",
          f"{dbg_include / torch_include:.2f}x"),
     ]
@@ -110,6 +111,11 @@ def main():
         print("| " + " | ".join(row) + " |")
 
 
+def faster(ours, peer, digits=0):
+    ratio = f"{peer / ours:.{digits}f}x"
+    return f"{ratio} faster" if ours <= peer else f"{ratio} (slower)"
+
+
 def record_rows(program):
     times = run_google_benchmark(program)
     plain = times["large_plain_write"]
@@ -118,7 +124,7 @@ def record_rows(program):
         record, torch_writer = times[f"large_record/{kind}"], times[f"large_torch_writer/{kind}"]
         ours = f"{record / 1e3:.0f} ms"
         rows.append((what, ours, f"`write()` of the bytes {plain / 1e3:.0f} ms", f"{plain / record:.2f} of its rate"))
-        rows.append((what, ours, f"torch's own container {torch_writer / 1e3:.0f} ms", f"{torch_writer / record:.2f}x faster"))
+        rows.append((what, ours, f"torch's own container {torch_writer / 1e3:.0f} ms", faster(record, torch_writer, 2)))
     return rows
 
 

@@ -86,11 +86,29 @@ TEST_F(CompareCommandTest, RulesMapsAndTagsComeFromTheCommandLine) {
   EXPECT_EQ(compare({"--ignore-tag", "layer_id"}).status, 1);
   EXPECT_EQ(compare({"--map", "attn => x"}).status, 2);
   EXPECT_EQ(compare({"--noise", target_.path()}).status, 0);
+  EXPECT_EQ(compare({"--step-offset", "1"}).status, 2);
+  baseline_.add("lonely", at::ones({1}));
+  EXPECT_EQ(compare({"--rule", ".*: rel <= 1"}).status, 1);
+  EXPECT_EQ(compare({"--rule", ".*: rel <= 1", "--allow-unpaired"}).status, 0);
+}
+
+TEST_F(CompareCommandTest, AllShowsEveryPair) {
+  EXPECT_THAT(compare({"--all", "--threads", "1"}).out, HasSubstr("attn layer_id=0 "));
 }
 
 TEST_F(CompareCommandTest, ColoursComeWhenAskedForAndNotIntoAFile) {
   EXPECT_THAT(compare({}).out, Not(HasSubstr("\x1b")));
   EXPECT_THAT(compare({"--color", "always"}, "NO_COLOR=1").out, HasSubstr("\x1b[31m"));
+}
+
+TEST_F(CompareCommandTest, ATerminalGetsColoursUnlessTheyAreRefused) {
+  const std::vector<std::string> arguments = {"compare", baseline_.path(), target_.path()};
+  const ProgramResult coloured = test::run_program_on_terminal(arguments, "TERM=xterm NO_COLOR=");
+  EXPECT_EQ(coloured.status, 1);
+  EXPECT_THAT(coloured.out, HasSubstr("\x1b[31m"));
+  const ProgramResult plain = test::run_program_on_terminal(arguments, "TERM=xterm NO_COLOR=1");
+  EXPECT_THAT(plain.out, HasSubstr("first jump"));
+  EXPECT_THAT(plain.out, Not(HasSubstr("\x1b")));
 }
 
 TEST_F(CompareCommandTest, WrongOptionsAreRefusedInWords) {
@@ -109,6 +127,7 @@ TEST_F(CompareCommandTest, WrongOptionsAreRefusedInWords) {
   EXPECT_THAT(complaint({"--html", folder_.path().string()}), HasSubstr("is a folder; name the file to write"));
   EXPECT_THAT(complaint({"--json", "no/such/folder/x.json"}), HasSubstr("there is no folder 'no/such/folder'"));
   EXPECT_THAT(complaint({"--bogus"}), HasSubstr("--bogus"));
+  EXPECT_THAT(complaint({"--threads", "-1"}), HasSubstr("not in range 0 to 1024"));
   EXPECT_THAT(complaint({"--where", "layer_id == 99"}), HasSubstr("is let through by --where"));
 }
 
@@ -148,6 +167,24 @@ TEST(ProgramTest, EachOptionStandsInTheDocument) {
   }
 }
 
+TEST(ProgramTest, BashCompletesCommandsAndOptions) {
+  const test::TempFolder folder;
+  const ProgramResult script = run_program({"completion", "bash"});
+  ASSERT_EQ(script.status, 0) << script.err;
+  std::ofstream(folder / "asked") << script.out
+                                  << "ask() { COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _dbg dbg \"${!#}\";"
+                                     " echo \"${COMPREPLY[*]}\"; }\n"
+                                     "ask dbg co\nask dbg compare --noise\nask dbg inspect --f\n"
+                                     "ask dbg compare some/folder\n";
+  const std::string line = "bash " + test::shell_quoted((folder / "asked").string()) + " >" +
+                           test::shell_quoted((folder / "answers").string());
+  ASSERT_EQ(std::system(line.c_str()), 0);
+  std::ifstream file(folder / "answers");
+  const std::string answers{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_EQ(answers, "compare completion\n--noise --noise-factor\n--first-bad\n\n");
+  EXPECT_THAT(run_program({"completion", "zsh"}).err, HasSubstr("bash"));
+}
+
 TEST(ProgramTest, HelpIsStatusZeroAndNoCommandIsTwo) {
   const ProgramResult help = run_program({"compare", "--help"});
   EXPECT_EQ(help.status, 0);
@@ -155,6 +192,7 @@ TEST(ProgramTest, HelpIsStatusZeroAndNoCommandIsTwo) {
     EXPECT_THAT(help.out, HasSubstr(option));
   }
   EXPECT_EQ(run_program({}).status, 2);
+  EXPECT_THAT(run_program({"cmp", "a", "b"}).err, HasSubstr("'cmp' is no command\ndbg: see dbg --help"));
   EXPECT_EQ(run_program({"--version"}).status, 0);
 }
 

@@ -3,12 +3,16 @@
 // Runs the program `dbg` as a user would.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/temp_folder.h"
@@ -27,19 +31,51 @@ inline std::string shell_quoted(const std::string& text) {
   return quoted + "'";
 }
 
+inline std::string program_line(const std::vector<std::string>& arguments, const std::string& before) {
+  std::string line = before + " " + shell_quoted(std::string(std::getenv("DBG_TEST_BINARY_DIR")) + "/src/cli/dbg");
+  for (const std::string& argument : arguments) line += " " + shell_quoted(argument);
+  return line + " </dev/null";
+}
+
+inline int exit_status(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 /// Runs `dbg` with these arguments; `before` stands in front of it in the shell's line (variables).
 inline ProgramResult run_program(const std::vector<std::string>& arguments, const std::string& before = "") {
   const TempFolder folder;
-  std::string line = before + " " + shell_quoted(std::string(std::getenv("DBG_TEST_BINARY_DIR")) + "/src/cli/dbg");
-  for (const std::string& argument : arguments) line += " " + shell_quoted(argument);
-  line +=
-      " >" + shell_quoted((folder / "out").string()) + " 2>" + shell_quoted((folder / "err").string()) + " </dev/null";
+  const std::string line = program_line(arguments, before) + " >" + shell_quoted((folder / "out").string()) + " 2>" +
+                           shell_quoted((folder / "err").string());
   const int status = std::system(line.c_str());
   const auto text_of = [&folder](const char* name) {
     std::ifstream file(folder / name, std::ios::binary);
     return std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   };
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text_of("out"), text_of("err")};
+  return {exit_status(status), text_of("out"), text_of("err")};
+}
+
+/// The same where a terminal is its output, and its stderr: both come as `out`.
+inline ProgramResult run_program_on_terminal(const std::vector<std::string>& arguments, const std::string& before) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (terminal < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) {
+    throw std::runtime_error("there are no terminals to be had");
+  }
+  const std::string name = ::ptsname(terminal);
+  const int held =
+      ::open(name.c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC);  // or reading would fail before the program came
+  ProgramResult result;
+  std::thread reader([&result, terminal] {
+    char bytes[4096];
+    for (ssize_t got = 0; (got = ::read(terminal, bytes, sizeof bytes)) > 0;) {
+      result.out.append(bytes, static_cast<std::size_t>(got));
+    }
+  });
+  const int status = std::system((program_line(arguments, before) + " >" + shell_quoted(name) + " 2>&1").c_str());
+  ::close(held);  // now reading ends
+  reader.join();
+  ::close(terminal);
+  result.status = exit_status(status);
+  return result;
 }
 
 }  // namespace dbg::test

@@ -130,6 +130,15 @@ TEST(CompareFoldersTest, SmallFloatsAreComparedByValue) {
   EXPECT_DOUBLE_EQ(pair.difference.max_abs, 2.0);
 }
 
+TEST(CompareFoldersTest, DtypesOfOneWidthAreCastBothWays) {
+  const at::Tensor exact = at::tensor({1.0F, 1.5F, 6.0F});
+  const PairReport pair = compare_values(exact.to(at::kFloat8_e4m3fn), exact.to(at::kFloat8_e5m2));
+  EXPECT_EQ(pair.verdict, Verdict::passed) << pair.reason;
+  EXPECT_EQ(pair.difference.differing, 0);
+  EXPECT_EQ(pair.cast->dtype, "float8_e5m2");
+  EXPECT_EQ(pair.reason, "equal values in other bits");
+}
+
 TEST(CompareFoldersTest, EmptyAndSingleTensorsCompare) {
   EXPECT_EQ(compare_values(at::empty({0, 4}), at::empty({0, 4})).verdict, Verdict::same_bits);
   EXPECT_EQ(compare_values(at::scalar_tensor(2.0), at::scalar_tensor(2.0)).verdict, Verdict::same_bits);
@@ -150,6 +159,20 @@ TEST(CompareFoldersTest, LeadingOnesAreDropped) {
   const PairReport pair = compare_values(ramp({1, 2, 3}), ramp({2, 3}));
   EXPECT_EQ(pair.verdict, Verdict::same_bits) << pair.reason;
   EXPECT_THAT(pair.note, HasSubstr("leading dimensions of 1 dropped"));
+}
+
+TEST(CompareFoldersTest, DimensionsInAnotherOrderAreBroughtIntoTheBaselines) {
+  RunFolder baseline;
+  RunFolder target;
+  const at::Tensor value = ramp({2, 3, 4});
+  at::Tensor other = value.clone();
+  other[1][2][3] = -1;
+  baseline.add("x", value, {.dims = "b s h"});
+  target.add("x", other.permute({1, 2, 0}).contiguous(), {.dims = "s h b"});
+  const PairReport pair = compare_runs(baseline, target).pairs.at(0);
+  EXPECT_EQ(pair.difference.differing, 1);
+  EXPECT_THAT(pair.difference.max_at, ElementsAre(1, 2, 3));
+  EXPECT_THAT(pair.note, HasSubstr("aligned by dims: [2, 3, 4] and [3, 4, 2] as [2, 3, 4]"));
 }
 
 TEST(CompareFoldersTest, OtherValuesAreEqualOrNot) {
@@ -227,6 +250,35 @@ TEST(CompareFoldersTest, AMapJoinsTwoEnginesNames) {
   EXPECT_EQ(report.pairs.at(0).target_name, "blocks.3.attention");
 }
 
+TEST(CompareFoldersTest, MapsTagsAndTolerancesOfARulesFileCount) {
+  RunFolder baseline;
+  RunFolder target;
+  baseline.add("attn", ramp({2}), {.tags = {{"phase", 1}}});
+  target.add("attention", ramp({2}) * 1.01, {.tags = {{"phase", 2}}});
+  test::TempFolder folder;
+  std::ofstream(folder / "rules") << "map attention => attn\nignore-tag phase\nrule attn: rel <= 1\n";
+  const auto ruled = [&](CompareOptions& options) { options.rules_file = (folder / "rules").string(); };
+  EXPECT_EQ(compare_runs(baseline, target, ruled).exit_code(), 0);
+  // The command line's rules come first.
+  const auto strict = [&](CompareOptions& options) {
+    ruled(options);
+    options.rules = {"attn: rel <= 1e-9"};
+  };
+  EXPECT_EQ(compare_runs(baseline, target, strict).exit_code(), 1);
+}
+
+TEST(CompareFoldersTest, TagsOfOneSideOnlyDoNotKeepPairsApart) {
+  RunFolder baseline;
+  RunFolder target;
+  for (int layer = 0; layer < 2; ++layer) {
+    baseline.add("x", ramp({2}) * (layer + 1), {.tags = {{"layer_id", layer}}});
+    target.add("x", ramp({2}) * (layer + 1), {.tags = {{"layer_id", layer}, {"phase", 7}}});
+  }
+  const CompareReport report = compare_runs(baseline, target);
+  EXPECT_EQ(report.count(Verdict::same_bits), 2U);
+  EXPECT_EQ(report.pairs.at(1).tags, "layer_id=1");
+}
+
 TEST(CompareFoldersTest, TagsAndStepsCanBeSetAside) {
   RunFolder baseline;
   RunFolder target;
@@ -301,6 +353,7 @@ TEST(CompareFoldersTest, FoldersWithoutRecordsAreRefusedInWords) {
   };
   EXPECT_THAT(message(empty.path()), HasSubstr("holds no records"));
   EXPECT_THAT(message(empty.path() + "/not-there"), HasSubstr("No such file"));
+  EXPECT_THAT(message(baseline.add("y", ramp({2}))), HasSubstr("is a file; name the folder it lies in"));
 }
 
 TEST(CompareFoldersTest, TheOnlyFolderWithRecordsStandsForTheOneAroundIt) {
@@ -333,6 +386,64 @@ TEST(CompareFoldersTest, TheNoiseOfASecondRunIsNoFault) {
   EXPECT_THAT(report.pairs.at(0).reason, HasSubstr("below the noise"));
   EXPECT_EQ(report.pairs.at(1).verdict, Verdict::failed);
   EXPECT_THAT(report.pairs.at(1).reason, HasSubstr("times the noise"));
+}
+
+TEST(CompareFoldersTest, PairsWithoutNoiseAreHeldAgainstTheirTolerance) {
+  RunFolder baseline;
+  RunFolder noise;
+  for (const char* name : {"first", "second"}) baseline.add(name, ramp({4}));
+  noise.add("first", ramp({4}) * 1.01);
+  RunFolder target;
+  for (const char* name : {"first", "second"}) target.add(name, ramp({4}) * 1.01);
+  const auto noisy = [&](CompareOptions& options) { options.noise = noise.path(); };
+  const CompareReport report = compare_runs(baseline, target, noisy);
+  EXPECT_EQ(report.pairs.at(0).verdict, Verdict::passed);
+  EXPECT_EQ(report.pairs.at(1).verdict, Verdict::failed);
+  EXPECT_THAT(report.notes, ElementsAre(HasSubstr("1 of 2 pairs have no partner in the noise folder")));
+}
+
+TEST(CompareFoldersTest, NanIsAboveAnyNoiseAndNoNoiseItself) {
+  RunFolder baseline;
+  RunFolder target;
+  RunFolder noise;
+  baseline.add("finite", at::tensor({1.0, 2.0}));
+  noise.add("finite", at::tensor({5.0, 2.0}));
+  target.add("finite", at::tensor({1.0, kNan}));
+  baseline.add("odd", at::tensor({1.0, 2.0}));
+  noise.add("odd", at::tensor({1.0, kNan}));
+  target.add("odd", at::tensor({1.0, kNan}));
+  const auto noisy = [&](CompareOptions& options) { options.noise = noise.path(); };
+  const CompareReport report = compare_runs(baseline, target, noisy);
+  EXPECT_EQ(report.pairs.at(0).verdict, Verdict::failed);
+  EXPECT_EQ(report.pairs.at(1).verdict, Verdict::failed);
+  EXPECT_FALSE(report.pairs.at(1).noise_error);
+  EXPECT_THAT(report.pairs.at(1).note, HasSubstr("the second trusted run has no measure here"));
+}
+
+TEST(CompareFoldersTest, TwoThousandRecordsOfTwoRanksKeepTheirOrder) {
+  RunFolder baseline;
+  RunFolder target;
+  constexpr int kPairs = 500;
+  for (int at = 0; at < kPairs; ++at) {
+    for (int rank : {0, 1}) {
+      const RecordOf how{.rank = rank, .tags = {{"layer_id", at}}, .dims = "h[tp]", .place = {{"tp", rank, 2}}};
+      const at::Tensor value = at::full({4}, 2 * at + rank, at::kInt);
+      baseline.add("x", value, how);
+      target.add("x", at == 313 && rank == 1 ? value + 1 : value, how);
+    }
+  }
+  std::size_t told = 0;
+  const auto watched = [&told](CompareOptions& options) {
+    options.on_progress = [&told](std::size_t done, std::size_t) { told = done; };
+  };
+  const CompareReport report = compare_runs(baseline, target, watched);
+  EXPECT_EQ(report.baseline_records + report.target_records, 4U * kPairs);
+  ASSERT_THAT(report.pairs, SizeIs(kPairs));
+  for (std::size_t at = 0; at < kPairs; ++at) EXPECT_EQ(report.pairs[at].tags, "layer_id=" + std::to_string(at));
+  EXPECT_EQ(report.count(Verdict::same_bits), kPairs - 1U);
+  EXPECT_EQ(report.divergence.first_beyond->pair, 313U);
+  EXPECT_THAT(report.pairs[313].difference.max_at, ElementsAre(4));
+  EXPECT_EQ(told, kPairs);
 }
 
 TEST(CompareFoldersTest, ALargeRecordIsReadInPiecesAndStillExact) {

@@ -63,6 +63,34 @@ TEST(UnshardTest, ContextShardsInZigzagOrderAreTurned) {
   EXPECT_EQ(compare_runs(baseline, target).pairs.at(0).verdict, Verdict::same_bits);
 }
 
+TEST(UnshardTest, FusedSqueezedAndSpelledOutDimensionsAreUnderstood) {
+  RunFolder baseline;
+  RunFolder target;
+  baseline.add("fused", whole().reshape({4, 2, 4}), {.dims = "s n d"});
+  baseline.add("squeezed", whole(), {.dims = "s h"});
+  baseline.add("spelled", whole(), {.dims = "s h"});
+  for (int rank : {0, 1}) {
+    const at::Tensor half = whole().narrow(1, rank * 4, 4);
+    target.add("fused", half, on_tp(rank, 2, "t (n*d)[tp]"));
+    target.add("squeezed", half.unsqueeze(1), on_tp(rank, 2, "s 1 h[tp]"));
+    target.add("spelled", half, on_tp(rank, 2, "s h[tp:sharded+natural]"));
+  }
+  for (const PairReport& pair : compare_runs(baseline, target).pairs) {
+    EXPECT_EQ(pair.verdict, Verdict::same_bits) << pair.name << ": " << pair.reason;
+  }
+}
+
+TEST(UnshardTest, RanksOfTheNamedDpAxisThatHoldNothingAreLeftOut) {
+  RunFolder baseline;
+  RunFolder target;
+  baseline.add("h", whole(), {.dims = "s h"});
+  for (int rank : {0, 1}) {
+    target.add("h", rank == 0 ? at::empty({0, 8}) : whole(),
+               {.rank = rank, .dims = "s h # dp:=moe_dp", .place = {{"moe_dp", rank, 2}}});
+  }
+  EXPECT_EQ(compare_runs(baseline, target).pairs.at(0).verdict, Verdict::same_bits);
+}
+
 TEST(UnshardTest, TheOddReplicaIsNamed) {
   RunFolder baseline;
   RunFolder target;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dbg/dumper.h"
+#include "dbg/runtime.h"
 #include "dump/dumper_fixture.h"
 #include "dump/dumper_impl.h"
 
@@ -107,6 +108,23 @@ TEST(DumperAllocationTest, OffAllocatesNothing) {
   EXPECT_EQ(value.use_count(), uses);
 }
 
+TEST(DumperAllocationTest, TheFreeFunctionsAllocateNothingWhileOff) {
+  const at::Tensor value = at::ones({3});
+  const Model model;
+  const DumpOptions options;
+  dbg::dump("the first call reads the environment", value);
+  ASSERT_FALSE(Dumper::global().is_enabled());
+  const std::size_t before = allocations;
+  for (int i = 0; i < 1000; ++i) {
+    dbg::dump("attention_output_with_a_long_name", value, {{"layer_id", i}, {"text", "prefill"}});
+    dbg::dump("attention_output_with_a_long_name", value, {{"layer_id", i}}, options);
+    dbg::dump_dict("a_prefix_that_is_longer_than_a_small_string", model.parameters, {{"layer_id", i}});
+    dbg::dump_model(model);
+    dbg::step();
+  }
+  EXPECT_EQ(allocations - before, 0u);
+}
+
 // These count once the Dumper is on, and so can't be skipped; but a layer's scope must not cost a dozen allocations.
 TEST(DumperAllocationTest, ContextWhileOffAllocatesLittle) {
   Dumper dumper;
@@ -120,12 +138,12 @@ TEST(DumperAllocationTest, ContextWhileOffAllocatesLittle) {
   EXPECT_EQ(allocations - before, 0u);
 }
 
-// On the console only: libtorch's own dictionaries, which a file's meta is made of, end the process where they get no
-// memory (their move constructor allocates and is noexcept).
 class DumperMemoryTest : public test::DumperFixture {
  protected:
-  DumperConfig console(std::vector<std::string> overrides) const {
-    overrides.insert(overrides.end(), {"enable_output_file=false", "enable_output_console=true", "enable_grad=true"});
+  // With file and console; but for `dump_dict` of an IValue, nothing then makes a dictionary of libtorch's, which ends
+  // the process where it gets no memory (its move constructor allocates and is noexcept).
+  DumperConfig both(std::vector<std::string> overrides) const {
+    overrides.insert(overrides.end(), {"enable_output_file=true", "enable_output_console=true", "enable_grad=true"});
     return config(overrides);
   }
 
@@ -150,7 +168,7 @@ class DumperMemoryTest : public test::DumperFixture {
 };
 
 TEST_F(DumperMemoryTest, NothingThatAModelCallsThrowsForWantOfMemory) {
-  Dumper dumper(console({"enable_model_value=true", "enable_model_grad=true"}));
+  Dumper dumper(both({"enable_model_value=true", "enable_model_grad=true"}));
   dumper.dump("first", at::ones({1}));  // what is made once a process
   const at::Tensor value = at::ones({3});
   const at::Tensor leaf = at::ones({3}).requires_grad_();
@@ -175,7 +193,7 @@ TEST_F(DumperMemoryTest, NothingThatAModelCallsThrowsForWantOfMemory) {
 
 TEST_F(DumperMemoryTest, AGradientThatComesWhenThereIsNoMemoryIsLeftOut) {
   std::atomic<unsigned char> enabled{0};
-  const auto impl = std::make_shared<detail::DumperImpl>(console({}), &enabled, nullptr);
+  const auto impl = std::make_shared<detail::DumperImpl>(both({}), &enabled, nullptr);
   detail::GradCapture capture;
   capture.name = "a_name_that_is_too_long_for_a_small_string";
   capture.tags.set("layer_id", 1);

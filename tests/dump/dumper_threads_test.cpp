@@ -55,6 +55,22 @@ TEST_F(DumperThreadsTest, FourThreadsOfOneRankLoseNoRecord) {
   EXPECT_EQ(calls.size(), 4000u);
 }
 
+TEST_F(DumperThreadsTest, TwoThreadsThatConfigureLoseNoChange) {
+  Dumper dumper(config());
+  run_threads(2, [&](int thread) {
+    const std::string field = thread == 0 ? "collective_timeout=" : "exp_name=run";
+    for (int i = 1; i <= 500; ++i) {
+      dumper.configure({field + std::to_string(i)});
+      const DumperConfig now = dumper.state().config;
+      if (thread == 0) {
+        ASSERT_EQ(now.collective_timeout, i);
+      } else {
+        ASSERT_EQ(now.exp_name, "run" + std::to_string(i));
+      }
+    }
+  });
+}
+
 TEST_F(DumperThreadsTest, RanksAsThreadsKeepStepIndexAndNamesApart) {
   Dumper dumper(config());
   run_ranks_as_threads(2, [&](int rank) {

@@ -76,10 +76,12 @@ TEST(RecordPairingTest, TagsAreComparedByWhatTheyPrintAs) {
 }
 
 TEST(RecordPairingTest, ATagOfOneSideOnlyDoesNotCount) {
-  const Pairing pairing = pair_records(
-      {record("x", 0, 1, {{"layer_id", 0}}), record("x", 0, 2, {{"layer_id", 0}})},
-      {record("x", 0, 1, {{"layer_id", 0}, {"request", "a"}}), record("x", 0, 2, {{"layer_id", 0}, {"request", "b"}})});
-  EXPECT_THAT(pairs_of(pairing), ElementsAre("0 | 0", "1 | 1"));
+  const std::vector<RecordDescriptor> plain = {record("x", 0, 1, {{"layer_id", 0}}),
+                                               record("x", 0, 2, {{"layer_id", 0}})};
+  const std::vector<RecordDescriptor> tagged = {record("x", 0, 1, {{"layer_id", 0}, {"request", "a"}}),
+                                                record("x", 0, 2, {{"layer_id", 0}, {"request", "b"}})};
+  EXPECT_THAT(pairs_of(pair_records(plain, tagged)), ElementsAre("0 | 0", "1 | 1"));
+  EXPECT_THAT(pairs_of(pair_records(tagged, plain)), ElementsAre("0 | 0", "1 | 1"));
 }
 
 TEST(RecordPairingTest, ARecordWithoutATagThatCountsPairsWithOneWithoutIt) {
@@ -144,7 +146,7 @@ TEST(RecordPairingTest, TagsOfParallelRanksAreLeftOut) {
   // As file names have them with include_parallel_rank_in_filename; on both sides, and on one.
   const std::vector<RecordDescriptor> tagged = {
       record("x", 0, 1, {{"pp_rank", 0}, {"tp_rank", 0}, {"cp_rank", 0}, {"ep_rank", 1}, {"etp_rank", 0}}, 0),
-      record("x", 0, 1, {{"pp_rank", 0}, {"tp_rank", 1}, {"cp_rank", 0}, {"ep_rank", 0}, {"etp_rank", 0}}, 1)};
+      record("x", 0, 1, {{"pp_rank", 1}, {"tp_rank", 1}, {"cp_rank", 1}, {"ep_rank", 0}, {"etp_rank", 1}}, 1)};
   const std::vector<RecordDescriptor> other = {record("x", 0, 1, {{"pp_rank", 3}, {"tp_rank", 2}})};
   EXPECT_THAT(pairs_of(pair_records(other, tagged)), ElementsAre("0 | 0 1"));
   EXPECT_THAT(pairs_of(pair_records(tagged, tagged)), ElementsAre("0 1 | 0 1"));

@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// What one sender gives at one call, whatever the wire.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <string>
+
+#include "dbg/grafter.h"
+
+namespace dbg::graft {
+
+enum class ContributionState : std::uint8_t {
+  value,
+  nothing,  ///< there is no tensor, or none that can be sent
+  refused,  ///< it came, and can't be read or is damaged
+};
+
+/// One sender's part: with a value, its tensor on the host; else why there is none.
+struct Contribution {
+  ContributionState state = ContributionState::nothing;
+  at::Tensor tensor = {};
+  c10::IValue extras = {};  ///< None where omitted
+  GraftPlace place = {};
+  std::string reason = {};
+};
+
+/// What this rank gives of a dumped value. Never throws but for want of memory; never waits for a device.
+Contribution contribution_of(const c10::IValue& value, const c10::IValue* extras, GraftPlace place);
+
+/// The values of a contribution's tensor in row-major order, on the host. The tensor itself where it is so already.
+/// Throws: what torch throws when it can't copy.
+at::Tensor dense_on_host(const at::Tensor& tensor);
+
+}  // namespace dbg::graft

@@ -1,0 +1,353 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// What the protocol does when the sides are not where they should be: skipped calls, other steps, absent and unlike
+// peers, hostile payloads, closing; and the log of a whole graft.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <regex>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <vector>
+
+#include "base/formatted.h"
+#include "dbg/group_coordinator.h"
+#include "dbg/world.h"
+#include "distributed/group_impl.h"
+#include "graft/sides.h"
+#include "support/log_capture.h"
+
+namespace dbg {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using test::graft_config;
+using test::run_sides;
+using test::SideRank;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+at::Tensor filled(double value) {
+  return at::full({2}, value, at::kFloat);
+}
+
+class GraftProtocolTest : public testing::Test {
+ protected:
+  test::LogCapture log_;
+};
+
+TEST_F(GraftProtocolTest, Fact12ASkippedCallIsNoticedNamedAndMadeGoodByTheNextStep) {
+  GraftConfig config = graft_config(2, 1);
+  config.transform = "select:0";
+  run_sides(config, [](SideRank& side) {
+    const auto dump = [&](const std::string& name) {
+      const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
+      side.dumper.dump(name, tensor);
+      return tensor;
+    };
+    // The target leaves xb out. Its xc is met by the baseline's xb; the baseline's xc by the target's next step.
+    dump("xa");
+    if (side.is_baseline) dump("xb");
+    const at::Tensor third = dump("xc");
+    side.dumper.step();
+    const at::Tensor next = dump("xa");
+    if (!side.is_baseline) {
+      EXPECT_TRUE(at::equal(third, filled(-1)));
+      EXPECT_TRUE(at::equal(next, filled(1)));
+      EXPECT_EQ(side.counters().out_of_step, 1u);
+      EXPECT_EQ(side.counters().grafted, 2u);
+    } else {
+      EXPECT_EQ(side.counters().out_of_step, 2u);
+      EXPECT_EQ(side.counters().sent, 2u);
+    }
+  });
+  EXPECT_GE(log_.count("graft ranks 0, 1 at 'xb' b2t of step 0; graft rank 2 at 'xc' b2t of step 0"), 3u);
+  EXPECT_GE(log_.count("waiting for the ranks of an earlier step"), 1u);
+}
+
+TEST_F(GraftProtocolTest, Fact12ACallLeftOutAtTheEndOfAStepIsMadeGoodAtOnce) {
+  run_sides(graft_config(1, 1), [](SideRank& side) {
+    for (int step = 0; step < 3; ++step) {
+      for (const char* name : {"xa", "xb", "xc"}) {
+        if (!side.is_baseline && step == 1 && std::string(name) == "xc") continue;
+        const at::Tensor tensor = filled(side.is_baseline ? step : -1);
+        side.dumper.dump(name, tensor);
+        if (step != 1) EXPECT_TRUE(at::equal(tensor, filled(step))) << name;
+      }
+      side.dumper.step();
+    }
+    EXPECT_EQ(side.counters().out_of_step, side.is_baseline ? 1u : 0u);
+  });
+}
+
+TEST_F(GraftProtocolTest, Fact12EqualNamesAreToldApartByTheirNumber) {
+  run_sides(graft_config(1, 1), [](SideRank& side) {
+    // (y?, x#0): skipped; (x#0, x#1): the same name, and still another call.
+    if (side.is_baseline) side.dumper.dump("xother", filled(0));
+    const at::Tensor first = filled(side.is_baseline ? 1 : -1);
+    side.dumper.dump("x", first);
+    const at::Tensor second = filled(side.is_baseline ? 2 : -1);
+    if (!side.is_baseline) side.dumper.dump("x", second);
+    side.dumper.step();
+    const at::Tensor next = filled(side.is_baseline ? 3 : -1);
+    side.dumper.dump("x", next);
+    EXPECT_TRUE(at::equal(next, filled(3)));
+    if (!side.is_baseline) EXPECT_TRUE(at::equal(second, filled(-1)));
+    EXPECT_EQ(side.counters().out_of_step, 2u);
+  });
+}
+
+std::vector<std::string> without_prefix(const std::vector<test::LogCapture::Line>& lines) {
+  std::vector<std::string> texts;
+  for (const auto& line : lines) {
+    if (line.text.find("[Grafter,") == std::string::npos) continue;
+    texts.push_back(line.text.substr(line.text.find("] ") + 2));
+  }
+  return texts;
+}
+
+TEST_F(GraftProtocolTest, Fact18TheLogOfAGraft) {
+  GraftConfig config = graft_config(1, 1);
+  run_sides(config, [](SideRank& side) {
+    const at::Tensor tensor = side.is_baseline ? at::tensor({1.0f, 2.0f}) : at::tensor({1.0f, 4.0f});
+    c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
+    dict.insert("scale", 0.5);
+    const c10::IValue extras(dict);
+    DumpOptions options;
+    options.grafter_extras = &extras;
+    side.dumper.dump("x", tensor, {{"layer_id", 3}}, options);
+  });
+  std::vector<std::string> sent;
+  std::vector<std::string> received;
+  for (const std::string& text : without_prefix(log_.lines())) {
+    if (text.starts_with("send ")) sent.push_back(text);
+    if (text.starts_with("recv ")) received.push_back(text);
+  }
+  EXPECT_THAT(sent, ElementsAre("send role=baseline dir=b2t tags={name=x, recompute_status=disabled, layer_id=3} "
+                                "extras={'scale': 0.5} tensor={float32[2] cpu min=1 max=2 mean=1.5 abs_max=2 nan=0 "
+                                "inf=0 zero=0 [1, 2]}"));
+  EXPECT_THAT(received,
+              ElementsAre("recv role=target dir=b2t tags={name=x, recompute_status=disabled, layer_id=3} n_senders=1 "
+                          "sender_extras=[{'scale': 0.5}] before={float32[2] cpu min=1 max=4 mean=2.5 abs_max=4 nan=0 "
+                          "inf=0 zero=0 [1, 4]} to_override={float32[2] cpu min=1 max=2 mean=1.5 abs_max=2 nan=0 "
+                          "inf=0 zero=0 [1, 2]} difference={rel_diff=0.181818 max_abs=2 mean_abs=1}"));
+  EXPECT_EQ(log_.count("met all 2 ranks as graft rank 1; the wire is dbg's own"), 1u);
+}
+
+// A participant alone, and what became of its dump.
+GraftState state_after_waiting_alone(GraftConfig config, GraftRole role) {
+  config.role = role;
+  Grafter grafter(config);
+  const ParticipantScope bound(std::make_shared<const Participant>(0, 1));
+  const Tags tags{{"name", "x"}};
+  const at::Tensor tensor = filled(1);
+  const c10::IValue value(tensor);
+  const auto began = steady_clock::now();
+  grafter.intercept({tags, value, nullptr, 0});
+  EXPECT_LT(steady_clock::now() - began, config.timeout + milliseconds(1500));
+  EXPECT_TRUE(at::equal(tensor, filled(1)));
+  grafter.intercept({tags, value, nullptr, 0});  // off: no waiting again
+  EXPECT_LT(steady_clock::now() - began, config.timeout + milliseconds(2000));
+  return grafter.state();
+}
+
+TEST_F(GraftProtocolTest, APeerThatNeverComesTurnsGraftingOffWithinTheTimeout) {
+  for (const GraftRole role : {GraftRole::baseline, GraftRole::target}) {
+    GraftConfig config = graft_config(1, 1);
+    config.timeout = milliseconds(1200);
+    const GraftState state = state_after_waiting_alone(config, role);
+    EXPECT_EQ(state.phase, GraftPhase::off);
+    EXPECT_EQ(state.counters.off, 2u);
+    EXPECT_FALSE(state.cause.empty());
+  }
+  EXPECT_EQ(log_.count("GRAFTING IS OFF for the rest of this run"), 2u);
+}
+
+TEST_F(GraftProtocolTest, Fact21APeerThatUsesNcclIsNamed) {
+  GraftConfig config = graft_config(1, 1);
+  config.timeout = milliseconds(2500);
+  // What a Python peer leaves under the other device's prefix.
+  std::thread peer([&] {
+    const World world = World::over_tcp({config.master_address, static_cast<std::uint16_t>(config.master_port), false},
+                                        1, 2, {milliseconds(2000)});
+    world.store()->set("graft/graft//cuda//0", std::vector<std::uint8_t>{1});
+  });
+  const GraftState state = state_after_waiting_alone(config, GraftRole::baseline);
+  peer.join();
+  EXPECT_THAT(state.cause, HasSubstr("the peer uses nccl: set DUMPER_GRAFTER_BACKEND=gloo there"));
+  EXPECT_EQ(log_.count("the peer uses nccl, and this side gloo"), 1u);
+}
+
+TEST_F(GraftProtocolTest, SidesThatWereToldDifferentSizesSaySo) {
+  const GraftConfig common = graft_config(1, 1);
+  GraftConfig wrong = common;
+  wrong.baseline_world_size = 1;
+  run_sides(
+      common,
+      [](SideRank& side) {
+        const at::Tensor tensor = filled(side.is_baseline ? 1 : 2);
+        if (side.is_baseline) {
+          const ParticipantScope bound(std::make_shared<const Participant>(0, 1));
+          side.dumper.dump("x", tensor);
+        } else {
+          const ParticipantScope bound(std::make_shared<const Participant>(0, 2));
+          side.dumper.dump("x", tensor);
+        }
+        EXPECT_EQ(side.grafter.state().phase, GraftPhase::waiting);  // of the outer participant
+      },
+      [](GraftConfig& config) {
+        config.timeout = milliseconds(2000);
+        if (config.role == GraftRole::target) config.target_world_size = 2;
+      });
+  EXPECT_GE(log_.count("GRAFTING IS OFF"), 2u);
+  EXPECT_GE(log_.count("set the same grafter_baseline_world_size and grafter_target_world_size on both sides"), 1u);
+}
+
+// A peer on the raw wire of the twin, as target, that announces and sends what it is told.
+void run_raw_sender(const GraftConfig& config, const std::function<void(c10d::Backend&)>& body) {
+  const World world = World::over_tcp({config.master_address, static_cast<std::uint16_t>(config.master_port), false}, 1,
+                                      2, {milliseconds(20000)});
+  GroupOptions options;
+  options.group_name = "raw";
+  options.timeout = milliseconds(20000);
+  const auto group = GroupCoordinator::join_python(world, {PythonGroup::Kind::custom, config.group_name, {}}, options);
+  body(*group->impl().cpu->state.backend);
+}
+
+void raw_gather(c10d::Backend& backend, const at::Tensor& own, std::int64_t longest) {
+  std::vector<at::Tensor> input{own};
+  std::vector<std::vector<at::Tensor>> output{
+      {at::empty({longest}, own.options()), at::empty({longest}, own.options())}};
+  backend.allgather(output, input)->wait();
+}
+
+// Sends `payload` as the twin would. The receiver's own payload is None, 4 bytes.
+void raw_send(c10d::Backend& backend, const std::string& payload) {
+  const auto size = static_cast<std::int64_t>(payload.size());
+  raw_gather(backend, at::full({1}, size, at::kLong), 1);
+  const std::int64_t longest = std::max<std::int64_t>(size, 4);
+  const at::Tensor bytes = at::zeros({longest}, at::kByte);
+  std::memcpy(bytes.mutable_data_ptr(), payload.data(), payload.size());
+  raw_gather(backend, bytes, longest);
+}
+
+TEST_F(GraftProtocolTest, Fact16AHostilePayloadIsRefusedAndTheRunGoesOn) {
+  GraftConfig config = graft_config(1, 1);
+  config.role = GraftRole::baseline;
+  const std::vector<std::string> payloads = {
+      "",
+      "garbage",
+      std::string("\x80\x04N.", 4),                                             // None from a sender
+      std::string("\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x02ls\x85R.", 22),  // os.system
+      std::string("\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x02ls\x85RN\x86.", 24),
+      std::string("\x80\x04K\x01N\x86.", 7),  // (1, None)
+      std::string("\x80\x04(((((((((((((", 15),
+  };
+  std::thread peer([&] {
+    run_raw_sender(config, [&](c10d::Backend& backend) {
+      for (const std::string& payload : payloads) raw_send(backend, payload);
+    });
+  });
+  Grafter grafter(config);
+  const ParticipantScope bound(std::make_shared<const Participant>(0, 1));
+  const Tags tags{{"name", "y"}};
+  const at::Tensor tensor = filled(1);
+  const c10::IValue value(tensor);
+  for (std::size_t i = 0; i < payloads.size(); ++i) grafter.intercept({tags, value, nullptr, 0});
+  peer.join();
+  EXPECT_TRUE(at::equal(tensor, filled(1)));
+  EXPECT_EQ(grafter.state().counters.refused, payloads.size());
+  EXPECT_EQ(grafter.state().phase, GraftPhase::grafting);
+  EXPECT_GE(log_.count("os.system"), 1u);
+}
+
+TEST_F(GraftProtocolTest, Fact16ALengthThatIsNotBelievedAllocatesNothingAndTurnsGraftingOff) {
+  for (const std::int64_t length : {std::int64_t{1} << 62, std::int64_t{-1}, (std::int64_t{4} << 30) + 1}) {
+    GraftConfig config = graft_config(1, 1);
+    config.role = GraftRole::baseline;
+    std::thread peer([&] {
+      run_raw_sender(config, [&](c10d::Backend& backend) { raw_gather(backend, at::full({1}, length, at::kLong), 1); });
+    });
+    Grafter grafter(config);
+    const ParticipantScope bound(std::make_shared<const Participant>(0, 1));
+    const Tags tags{{"name", "y"}};
+    const at::Tensor tensor = filled(1);
+    const c10::IValue value(tensor);
+    grafter.intercept({tags, value, nullptr, 0});
+    peer.join();
+    EXPECT_TRUE(at::equal(tensor, filled(1)));
+    const GraftState state = grafter.state();
+    EXPECT_EQ(state.phase, GraftPhase::off);
+    EXPECT_THAT(state.cause, HasSubstr(formatted("announces an object of {} bytes", length)));
+  }
+}
+
+TEST_F(GraftProtocolTest, AValueAboveTheLimitOfOneRankIsSkippedByAll) {
+  run_sides(
+      graft_config(1, 1),
+      [](SideRank& side) {
+        const at::Tensor large = side.is_baseline ? at::ones({1024}) : at::zeros({1024});
+        side.dumper.dump("x", large);
+        if (!side.is_baseline) EXPECT_TRUE(at::equal(large, at::zeros({1024})));
+        const at::Tensor small = filled(side.is_baseline ? 1 : -1);
+        side.dumper.dump("x", small);
+        EXPECT_TRUE(at::equal(small, filled(1)));
+      },
+      [](GraftConfig& config) {
+        if (config.role == GraftRole::target) config.max_bytes = 1024;
+      });
+  EXPECT_GE(log_.count("all ranks take at most 1024"), 1u);
+}
+
+TEST_F(GraftProtocolTest, ClosingEndsACallThatWaits) {
+  GraftConfig config = graft_config(1, 1);
+  run_sides(config, [&](SideRank& side) {
+    side.dumper.dump("x", filled(1));
+    if (side.is_baseline) {
+      const auto began = steady_clock::now();
+      std::thread closer([&] { side.grafter.close(); });
+      side.dumper.dump("x", filled(1));  // the target never comes
+      closer.join();
+      EXPECT_LT(steady_clock::now() - began, std::chrono::seconds(10));
+    }
+  });
+}
+
+TEST_F(GraftProtocolTest, ThreadsOfOneParticipantTakeTurns) {
+  run_sides(graft_config(1, 1), [](SideRank& side) {
+    const auto self = current_participant();
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        const ParticipantScope bound(self);
+        for (int call = 0; call < 5; ++call) {
+          const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
+          side.dumper.dump("x", tensor);
+          EXPECT_TRUE(at::equal(tensor, filled(1)));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(side.is_baseline ? side.counters().sent : side.counters().grafted, 20u);
+  });
+}
+
+TEST_F(GraftProtocolTest, ADumperThatIsOffOrFiltersTheNameDoesNotGraft) {
+  run_sides(graft_config(1, 1), [](SideRank& side) {
+    side.dumper.dump("x", filled(1));
+    // One configure for both threads of a side would do; here a side is one thread.
+    side.dumper.configure({"filter=name == 'other'"});
+    const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
+    side.dumper.dump("x", tensor);
+    side.dumper.configure({"filter=", "enable=false"});
+    side.dumper.dump("x", tensor);
+    EXPECT_TRUE(at::equal(tensor, filled(side.is_baseline ? 1 : -1)));
+    EXPECT_EQ(side.counters().sent + side.counters().grafted, 1u);
+  });
+}
+
+}  // namespace
+}  // namespace dbg

@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// Grafts from a folder of records, through a Dumper, as one run and the next.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "dbg/error.h"
+#include "dbg/runtime.h"
+#include "graft/sides.h"
+#include "support/log_capture.h"
+#include "support/temp_folder.h"
+
+namespace dbg {
+namespace {
+
+using testing::HasSubstr;
+
+at::Tensor filled(double value) {
+  return at::full({2, 2}, value, at::kFloat);
+}
+
+class OfflineGraftTest : public testing::Test {
+ protected:
+  // The baseline's run, on `ranks` ranks.
+  void record(int ranks, const std::function<void(Dumper&, int)>& body) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const ParticipantScope bound(std::make_shared<const Participant>(rank, ranks));
+      DumperConfig config;
+      config.enable = true;
+      config.dir = folder_.path().string();
+      config.exp_name = "exp";
+      config.enable_output_console = false;
+      Dumper dumper(config);
+      body(dumper, rank);
+    }
+  }
+
+  GraftConfig config(const std::string& transform = "") const {
+    GraftConfig made;
+    made.role = GraftRole::file;
+    made.folder = folder_.path().string();
+    made.b2t_filter = "name.startswith('x')";
+    made.transform = transform;
+    return made;
+  }
+
+  test::TempFolder folder_;
+  test::LogCapture log_;
+};
+
+TEST_F(OfflineGraftTest, TakesTheRecordOfNameStepAndTags) {
+  record(1, [](Dumper& dumper, int) {
+    for (int step = 0; step < 2; ++step) {
+      dumper.dump("x", filled(10 * step + 1), {{"layer_id", 1}});
+      dumper.dump("x", filled(10 * step + 2), {{"layer_id", 2}});
+      dumper.step();
+    }
+  });
+  Dumper dumper(test::silent_dumper());
+  Grafter grafter(config());
+  dumper.set_interceptor(grafter.interceptor());
+  for (int step = 0; step < 2; ++step) {
+    for (const int layer : {2, 1}) {
+      const at::Tensor tensor = filled(-1);
+      dumper.dump("x", tensor, {{"layer_id", layer}});
+      EXPECT_TRUE(at::equal(tensor, filled(10 * step + layer)));
+    }
+    dumper.step();
+  }
+  EXPECT_EQ(grafter.state().counters.grafted, 4u);
+  grafter.close();
+  EXPECT_EQ(log_.count("all 4 records"), 1u);
+}
+
+TEST_F(OfflineGraftTest, EqualDumpsAreTakenInTheirOrder) {
+  record(1, [](Dumper& dumper, int) {
+    for (int i = 0; i < 3; ++i) dumper.dump("x", filled(i));
+  });
+  Dumper dumper(test::silent_dumper());
+  Grafter grafter(config());
+  dumper.set_interceptor(grafter.interceptor());
+  for (int i = 0; i < 3; ++i) {
+    const at::Tensor tensor = filled(-1);
+    dumper.dump("x", tensor);
+    EXPECT_TRUE(at::equal(tensor, filled(i)));
+  }
+  const at::Tensor fourth = filled(-1);
+  dumper.dump("x", fourth);
+  EXPECT_TRUE(at::equal(fourth, filled(-1)));
+  EXPECT_EQ(grafter.state().counters.missing, 1u);
+  EXPECT_EQ(log_.count("no record number 4"), 1u);
+}
+
+TEST_F(OfflineGraftTest, AMissingRecordIsLoggedAndUnusedOnesAreReported) {
+  record(1, [](Dumper& dumper, int) {
+    dumper.dump("x", filled(1));
+    dumper.dump("xunused", filled(2));
+    dumper.dump("z", filled(3));
+  });
+  Dumper dumper(test::silent_dumper());
+  {
+    Grafter grafter(config());
+    dumper.set_interceptor(grafter.interceptor());
+    const at::Tensor tensor = filled(-1);
+    dumper.dump("xother", tensor);
+    EXPECT_TRUE(at::equal(tensor, filled(-1)));
+    dumper.dump("x", tensor);
+    EXPECT_TRUE(at::equal(tensor, filled(1)));
+    EXPECT_EQ(grafter.state().counters.missing, 1u);
+  }
+  EXPECT_EQ(log_.count("2 of the 3 records"), 1u);
+  EXPECT_EQ(log_.count("name=xunused"), 1u);
+}
+
+TEST_F(OfflineGraftTest, RanksTakeTheirOwnAndTransformsSeeAll) {
+  record(2, [](Dumper& dumper, int rank) { dumper.dump("x", filled(rank)); });
+  for (int rank = 0; rank < 2; ++rank) {
+    const ParticipantScope bound(std::make_shared<const Participant>(rank, 2));
+    Dumper dumper(test::silent_dumper());
+    Grafter grafter(config());
+    dumper.set_interceptor(grafter.interceptor());
+    const at::Tensor tensor = filled(-1);
+    dumper.dump("x", tensor);
+    EXPECT_TRUE(at::equal(tensor, filled(rank)));
+  }
+  Dumper dumper(test::silent_dumper());
+  Grafter average(config("average"));
+  dumper.set_interceptor(average.interceptor());
+  const at::Tensor tensor = filled(-1);
+  dumper.dump("x", tensor);
+  EXPECT_TRUE(at::equal(tensor, filled(0.5)));
+  Grafter identity(config());
+  dumper.set_interceptor(identity.interceptor());
+  dumper.reset();
+  dumper.dump("x", tensor);
+  EXPECT_EQ(identity.state().counters.failed, 1u);
+  EXPECT_EQ(log_.count("there are 2 senders and 1 receivers"), 1u);
+}
+
+TEST_F(OfflineGraftTest, DimsOfTheRecordsSayHowShardsBecomeOne) {
+  const at::Tensor whole = at::arange(8, at::kFloat).view({2, 4});
+  struct Place : FrameworkPlugin {
+    std::string name() const override { return "place"; }
+    ParallelState collect_parallel_info() override {
+      return ParallelState().set("tp", current_participant()->rank(), 2);
+    }
+  };
+  record(2, [&](Dumper& dumper, int rank) {
+    dumper.add_plugin(std::make_shared<Place>());
+    DumpOptions options;
+    options.dims = "b h[tp]";
+    dumper.dump("x", at::Tensor(whole.narrow(1, 2 * rank, 2)), {}, options);
+  });
+  Dumper dumper(test::silent_dumper());
+  Grafter grafter(config("dims"));
+  dumper.set_interceptor(grafter.interceptor());
+  const at::Tensor tensor = at::zeros({2, 4});
+  dumper.dump("x", tensor);
+  EXPECT_TRUE(at::equal(tensor, whole)) << tensor;
+}
+
+TEST_F(OfflineGraftTest, AFolderWithoutRecordsIsAnError) {
+  try {
+    Grafter grafter(config());
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("holds no records"));
+  }
+  GraftConfig nowhere = config();
+  nowhere.folder = (folder_ / "nowhere").string();
+  EXPECT_THROW(Grafter{nowhere}, IoError);
+}
+
+TEST_F(OfflineGraftTest, AKnobSwitchesItOnAndOffWhileTheRunGoesOn) {
+  record(1, [](Dumper& dumper, int) { dumper.dump("x", filled(1)); });
+  Dumper dumper(test::silent_dumper());
+  graft_by_knobs(dumper);
+  const at::Tensor tensor = filled(-1);
+  dumper.dump("x", tensor);
+  EXPECT_TRUE(at::equal(tensor, filled(-1)));
+  EXPECT_EQ(grafter_of(dumper), nullptr);
+  dumper.configure({"grafter_enable=1", "grafter_role=file", "grafter_folder=" + folder_.path().string(),
+                    "grafter_b2t_filter=name == 'x'"});
+  dumper.dump("x", tensor);
+  EXPECT_TRUE(at::equal(tensor, filled(1)));
+  ASSERT_NE(grafter_of(dumper), nullptr);
+  EXPECT_EQ(grafter_of(dumper)->state().counters.grafted, 1u);
+  const auto same = grafter_of(dumper);
+  dumper.configure({"enable_grad=1"});  // none of its knobs
+  EXPECT_EQ(grafter_of(dumper), same);
+  dumper.configure({"grafter_enable=0"});
+  const at::Tensor after = filled(-1);
+  dumper.dump("x", after);
+  EXPECT_TRUE(at::equal(after, filled(-1)));
+  EXPECT_EQ(grafter_of(dumper), nullptr);
+}
+
+}  // namespace
+}  // namespace dbg
