@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "base/dtype.h"
+#include "base/fnv_hash.h"
 #include "base/formatted.h"
 #include "dbg/error.h"
 
@@ -25,8 +26,7 @@ std::uint64_t rounded_up(std::uint64_t value, std::uint64_t step) noexcept {
 }  // namespace
 
 void RollingHash::add(const void* data, std::size_t size) noexcept {
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  for (std::size_t i = 0; i < size; ++i) value_ = (value_ ^ bytes[i]) * 1099511628211ULL;
+  value_ = base::fnv_hash({static_cast<const char*>(data), size}, value_);
 }
 
 void RollingHash::add(std::uint64_t value) noexcept {

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/fnv_hash.h"
 #include "dbg/weight_source.h"
 
 namespace dbg::broadcast {
@@ -26,7 +27,7 @@ class RollingHash {
   std::uint64_t value() const noexcept { return value_; }
 
  private:
-  std::uint64_t value_ = 14695981039346656037ULL;
+  std::uint64_t value_ = base::kFnvStart;
 };
 
 /// Adds name, dtype and shape.
