@@ -18,16 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Torch 2.7's stores can't be cloned; they are shared then.
-template <class Store>
-c10::intrusive_ptr<c10d::Store> clone_of(Store& store) {
-  if constexpr (requires { store.clone(); }) {
-    return store.clone();
-  } else {
-    return c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store);
-  }
-}
-
 }  // namespace
 
 PatientStore::PatientStore(c10::intrusive_ptr<c10d::Store> inner, std::chrono::milliseconds limit)
@@ -197,7 +187,8 @@ bool PatientStore::hasExtendedApi() const {
 
 c10::intrusive_ptr<c10d::Store> PatientStore::clone() {
   // A clone of a TCPStore connects, which a stopped server never answers.
-  auto copy = ask<c10::intrusive_ptr<c10d::Store>>([](c10d::Store& store) { return clone_of(store); });
+  auto copy = ask<c10::intrusive_ptr<c10d::Store>>(
+      [](c10d::Store& store) { return distributed::clone_of(c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store)); });
   return c10::make_intrusive<PatientStore>(std::move(copy), limit());
 }
 

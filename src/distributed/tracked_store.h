@@ -103,7 +103,7 @@ class PollPause {
 
  private:
   std::chrono::microseconds most_;
-  std::chrono::microseconds next_{50};
+  std::chrono::microseconds next_{100};
 };
 
 }  // namespace dbg::distributed
