@@ -62,7 +62,7 @@ std::vector<int> ranks_in(const std::string& text) {
 }  // namespace
 
 std::string SyncHello::to_json() const {
-  Json json{{"group", group}, {"version", version}, {"num_weights", num_weights}};
+  Json json{{"group", group}, {"version", version}, {"num_weights", num_weights}, {"fails", fails}};
   if (manifest) json["manifest"] = *manifest;
   return json.dump();
 }
@@ -74,6 +74,7 @@ SyncHello SyncHello::from_json(const std::string& text) {
     hello.group = json.at("group").get<std::int64_t>();
     hello.version = json.at("version").get<std::int64_t>();
     hello.num_weights = json.at("num_weights").get<std::uint64_t>();
+    hello.fails = json.at("fails").get<bool>();
     if (json.contains("manifest")) hello.manifest = json["manifest"].get<std::uint64_t>();
   });
   if (refusal) refuse(formatted("'{}' in the store is no worker's hello: {}", text.substr(0, 200), *refusal));

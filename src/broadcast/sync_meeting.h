@@ -34,6 +34,7 @@ struct SyncHello {
   std::int64_t version = -1;                ///< of the model, as far as it knows
   std::optional<std::uint64_t> manifest{};  ///< hash of what its source will hand out, where that is known
   std::uint64_t num_weights = 0;            ///< in the manifest
+  bool fails = false;                       ///< it will say why once the sync has begun
 
   std::string to_json() const;
   /// Throws: CommError (handshake_mismatch) for what is no hello.

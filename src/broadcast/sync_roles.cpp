@@ -147,6 +147,7 @@ SyncReport WeightBroadcaster::Impl::send(WeightSource& source, std::optional<std
     throw;
   } catch (...) {
     early = std::current_exception();
+    hello.fails = true;
   }
 
   std::shared_ptr<SyncRun> run = meet(hello, began, report);
@@ -249,6 +250,7 @@ SyncReport WeightBroadcaster::Impl::receive(WeightSink& sink) {
   // Asked once, before anything depends on it; what it throws is told to the others once they are there.
   WeightSink::Mode mode = WeightSink::Mode::staged;
   const auto modeless = base::run_fenced([&] { mode = sink.mode(); });
+  hello.fails = modeless.has_value();
 
   std::shared_ptr<SyncRun> run = meet(hello, began, report);
   std::unique_ptr<broadcast::WireThread> wire;

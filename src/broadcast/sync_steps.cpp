@@ -4,6 +4,7 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -42,15 +43,41 @@ const char* word_of(Integrity integrity) {
 // How long it is asked how a sync ended, when the store fails after this rank was ready.
 constexpr std::chrono::milliseconds kSettleLimit{5000};
 
-// Ends what waits in a store when a signal is raised.
-class EndsWaits : public c10d::Work {
- public:
-  explicit EndsWaits(c10::intrusive_ptr<TrackedStore> store) : store_(std::move(store)) {}
-  void abort() override { store_->set_deadline(std::chrono::steady_clock::now()); }
+// How often it is looked whether the sync failed while a group is being made, and how long the making may then go on:
+// where all are at it, it comes to its end.
+constexpr std::chrono::milliseconds kLook{5};
+constexpr std::chrono::milliseconds kMakingGrace{200};
 
- private:
-  c10::intrusive_ptr<TrackedStore> store_;
-};
+// gloo's group. It connects on a thread of its own, for nothing ends its wait for a rank that has given up but the
+// timeout: when the sync fails meanwhile the thread is left behind.
+// Throws: Interrupted; Error with what gloo said.
+distributed::MadeHalf connected_half(const BackendRequest& request, const c10::intrusive_ptr<TrackedStore>& keys,
+                                     const distributed::AbortSignal& signal) {
+  struct Making {
+    distributed::MadeHalf half;
+    std::optional<std::string> refusal;
+    std::atomic<bool> is_left{false};
+  };
+  const auto making = std::make_shared<Making>();
+  broadcast::WireThread thread([making, request, keys] {
+    making->refusal = base::run_fenced([&] {
+      making->half = distributed::make_half("gloo", request, request.timeout, /*is_checked=*/false,
+                                            /*with_labels=*/true);
+    });
+    if (!making->is_left) return;
+    making->half = {};
+    keys->delete_written_keys();
+  });
+  while (!thread.join_for(kLook)) {
+    if (!signal.cause() || thread.join_for(kMakingGrace)) continue;
+    keys->set_deadline(std::chrono::steady_clock::now());
+    if (thread.join_for(kMakingGrace)) continue;
+    making->is_left = true;
+    throw broadcast::Interrupted();
+  }
+  if (making->refusal) throw Error(*making->refusal);
+  return std::move(making->half);
+}
 
 }  // namespace
 
@@ -107,13 +134,19 @@ void WeightBroadcaster::Impl::begin(SyncRun& run, std::optional<std::int64_t> wa
     // A group serves again only where every rank still has the same one.
     word.makes_group = options.rebuild_group || !group;
     std::int64_t newest = version;
+    bool is_lost = false;
     for (int worker = 0; worker < context->num_workers(); ++worker) {
       const SyncHello hello = SyncHello::from_json(meeting->values_of("hello", worker, worker + 1).front());
       newest = std::max(newest, hello.version);
+      is_lost = is_lost || hello.fails;
       const bool is_member =
           worker >= context->num_actors() || context->topology.actor_ranks[static_cast<std::size_t>(worker)] >= 0;
       if (is_member && group && hello.group != group->generation) word.makes_group = true;
     }
+    // Nobody sets out to make a group for a sync that has failed: a worker says so in a moment, and why.
+    if (is_lost)
+      meeting->await_verdict(
+          run.id, [] { return false; }, *run.signal);
     word.version = wanted_version.value_or(newest + 1);
     meeting->put_begin(run.id, word);
   } else {
@@ -134,8 +167,6 @@ void WeightBroadcaster::Impl::make_group(const SyncRun& run) {
   made.keys = c10::make_intrusive<TrackedStore>(keys, run.id.key("group"));
   made.keys->setTimeout(options.timeout);
   made.keys->set_deadline(Clock::now() + options.timeout);
-  // When the sync fails, a rank that did not come this far is not waited for.
-  const distributed::AbortSignal::Scope scope(run.signal.get(), c10::make_intrusive<EndsWaits>(made.keys));
 
   BackendRequest request;
   request.store = made.keys;
@@ -149,7 +180,7 @@ void WeightBroadcaster::Impl::make_group(const SyncRun& run) {
   request.timeout = options.timeout;
   request.interface = options.interface;
   const auto refusal = base::run_fenced([&] {
-    made.half = distributed::make_half("gloo", request, options.timeout, /*is_checked=*/false, /*with_labels=*/true);
+    made.half = connected_half(request, made.keys, *run.signal);
     if (options.transport == "nccl") {
       if (is_root()) made.keys->put("nccl", broadcast::make_nccl_id());
       const std::vector<std::uint8_t> id = made.keys->get("nccl");
@@ -160,6 +191,7 @@ void WeightBroadcaster::Impl::make_group(const SyncRun& run) {
   });
   if (refusal) {
     made.keys->delete_written_keys();
+    if (run.signal->cause()) throw broadcast::Interrupted();
     throw broadcast::WireError(
         CommErrorKind::broken, -1,
         formatted("the group could not be made over the interface '{}': {}", options.interface, *refusal));

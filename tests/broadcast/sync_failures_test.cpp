@@ -153,16 +153,16 @@ TEST(SyncFailureTest, WeightsThatCantBeSentAreRefusedByName) {
       {"quantised", at::quantize_per_tensor(at::ones({2}), 0.1, 0, at::kQInt8)},
       {"last", at::ones({1})},  // a name that was there before
   };
-  for (const auto& [name, tensor] : bad) {
+  for (const auto& weight : bad) {
     const CommFailure failure =
         one_cause({}, [&](WeightBroadcaster& broadcaster, const Worker& worker, TensorMapSink& sink) {
           if (!worker.is_actor()) return sync_well(broadcaster, worker, sink, 2);
           auto weights = sample_weights(2);
-          weights.push_back({name, tensor});
+          weights.push_back({weight.first, weight.second});
           TensorListSource source(weights);
           broadcaster.send(source, 2);
         });
-    EXPECT_THAT(failure.cause, HasSubstr("'" + name + "'"));
+    EXPECT_THAT(failure.cause, HasSubstr("'" + weight.first + "'"));
   }
 }
 

@@ -84,6 +84,34 @@ TEST(SyncPaceTest, AFailureInAFirstSyncIsHeardAtOnceThoughThereIsNoGroup) {
   }
 }
 
+TEST(SyncPaceTest, AFailureWhileTheGroupIsBeingMadeIsHeardAtOnce) {
+  for (const bool rebuild : {false, true}) {
+    SyncSetup setup = three_actors_two_consumers();  // with a timeout of 20 s
+    setup.options.rebuild_group = rebuild;
+    Causes causes;
+    run_workers_as_threads(setup, [&](const Worker& worker) {
+      const auto broadcaster = worker.make();
+      TensorMapSink sink;
+      if (rebuild) sync_sample(*broadcaster, worker, sink, 1);
+      // The relay compares its list when the others connect already, and never comes to that.
+      causes.add(worker.id, test::failure_of_sync(
+                                [&] {
+                                  if (!worker.is_actor()) {
+                                    broadcaster->receive(sink);
+                                    return;
+                                  }
+                                  auto weights = sample_weights(2);
+                                  if (worker.id == 1) weights.pop_back();
+                                  TensorListSource source(weights);
+                                  broadcaster->send(source, 2);
+                                },
+                                seconds(8)));
+      sync_sample(*broadcaster, worker, sink, 3);
+    });
+    EXPECT_THAT(causes.only(setup.size()).cause, HasSubstr("the root lists 19 weights"));
+  }
+}
+
 class SlowTransport : public ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;
