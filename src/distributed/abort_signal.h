@@ -1,16 +1,13 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
-// A way to end waiting operations from another thread, and a watch that does so when a key appears in a store.
+// A way to end waiting operations from another thread.
 #pragma once
 
-#include <chrono>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace dbg::distributed {
@@ -47,30 +44,5 @@ class AbortSignal {
   std::optional<std::string> cause_;
   std::list<c10::intrusive_ptr<c10d::Work>> waiting_;
 };
-
-/// Raises a signal when a key appears in a store. The key's value is the cause.
-///
-/// Asks through a client of its own, so that it never waits behind another call, and never waits in the store itself.
-/// A store that fails ends the watch without raising: the operations' own deadlines remain.
-/// Threads: one thread at a time. Owns a thread, which ends with it, or is left behind when the store is silent.
-class AbortWatch {
- public:
-  AbortWatch(const c10::intrusive_ptr<c10d::Store>& store, std::string key, std::shared_ptr<AbortSignal> signal);
-  ~AbortWatch();
-  AbortWatch(const AbortWatch&) = delete;
-  AbortWatch& operator=(const AbortWatch&) = delete;
-
- private:
-  struct Shared;
-  static void watch(Shared& shared);
-
-  std::shared_ptr<Shared> shared_;  // with the thread
-  std::thread thread_;
-};
-
-/// Puts the cause under `key`, for every watch on it.
-/// Throws: CommError(store_down) when the store does not take it within five seconds.
-void raise_through_store(const c10::intrusive_ptr<c10d::Store>& store, const std::string& key,
-                         const std::string& cause);
 
 }  // namespace dbg::distributed

@@ -222,6 +222,10 @@ void StoreCaller::work(const std::shared_ptr<Shared>& shared) {
   }
 }
 
+const c10::intrusive_ptr<c10d::Store>& StoreCaller::store() const noexcept {
+  return shared_->store;
+}
+
 std::optional<std::string> StoreCaller::fault() const {
   if (const auto* tracked = dynamic_cast<const TrackedStore*>(&innermost(*shared_->store))) return tracked->fault();
   const std::lock_guard lock(shared_->mutex);

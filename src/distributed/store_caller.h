@@ -81,6 +81,8 @@ class StoreCaller {
     }
   }
 
+  const c10::intrusive_ptr<c10d::Store>& store() const noexcept;
+
   /// What it is silent on, while it counts as down.
   std::optional<std::string> fault() const;
 
