@@ -68,7 +68,8 @@ void TrackedStore::set(const std::string& key, const std::vector<std::uint8_t>& 
 
 std::vector<std::uint8_t> TrackedStore::compareSet(const std::string& key, const std::vector<std::uint8_t>& expected,
                                                    const std::vector<std::uint8_t>& desired) {
-  remember(full(key));
+  // What another's `peek` does writes nothing.
+  if (expected.empty() || expected != desired) remember(full(key));
   return inner_->compareSet(full(key), expected, desired);
 }
 
@@ -160,6 +161,11 @@ std::optional<std::string> TrackedStore::peek(const std::string& key) {
 
 void TrackedStore::put(const std::string& key, std::string_view value) {
   set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
+}
+
+void TrackedStore::disown(const std::string& key) {
+  const std::lock_guard lock(written_->mutex);
+  written_->keys.erase(full(key));
 }
 
 bool TrackedStore::delete_written_keys() noexcept {
