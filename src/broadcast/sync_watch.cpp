@@ -243,7 +243,14 @@ void SyncWatch::look() {
   told_buckets_ = buckets;
   told_at_ = now;
   watch_store_->add(sync.key("moves"), 1);
+  watch_store_->leave(sync.key("moves"));
   take_back_if_forgotten(sync, sync.key("moves"));
+}
+
+std::string SyncWatch::write_verdict(const SyncId& sync, const std::string& word) {
+  const auto stored = store_->compareSet(sync.key("verdict"), {}, bytes_of(word));
+  store_->leave(sync.key("verdict"));
+  return {stored.begin(), stored.end()};
 }
 
 std::optional<SyncCause> SyncWatch::fail(const SyncId& sync, const SyncCause& own) {
@@ -251,8 +258,7 @@ std::optional<SyncCause> SyncWatch::fail(const SyncId& sync, const SyncCause& ow
   std::optional<SyncCause> agreed = own;
   // First in the store, then here: should the root have decided to commit, nothing is to be ended.
   base::run_fenced([&] {
-    const auto stored = store_->compareSet(sync.key("verdict"), {}, bytes_of(own.to_json()));
-    const std::string text(stored.begin(), stored.end());
+    const std::string text = write_verdict(sync, own.to_json());
     agreed = text == kCommit ? std::nullopt : std::make_optional(SyncCause::from_json(text));
   });
   std::shared_ptr<distributed::AbortSignal> signal;
@@ -265,13 +271,11 @@ std::optional<SyncCause> SyncWatch::fail(const SyncId& sync, const SyncCause& ow
 }
 
 bool SyncWatch::settle(const SyncId& sync, const SyncCause& own) {
-  const auto stored = store_->compareSet(sync.key("verdict"), {}, bytes_of(own.to_json()));
-  return std::string(stored.begin(), stored.end()) == kCommit;
+  return write_verdict(sync, own.to_json()) == kCommit;
 }
 
 std::optional<SyncCause> SyncWatch::decide_commit(const SyncId& sync) {
-  const auto stored = store_->compareSet(sync.key("verdict"), {}, bytes_of(kCommit));
-  const std::string text(stored.begin(), stored.end());
+  const std::string text = write_verdict(sync, kCommit);
   return text == kCommit ? std::nullopt : std::make_optional(SyncCause::from_json(text));
 }
 
@@ -289,6 +293,7 @@ SyncWatch::Roll SyncWatch::call_roll(const SyncId& sync, milliseconds limit) {
   roll.answers.resize(static_cast<std::size_t>(num_workers_));
   const auto refusal = base::run_fenced([&] {
     store_->put(sync.key("roll"), "who is there?");
+    store_->leave(sync.key("roll"));
     const auto deadline = steady_clock::now() + limit;
     distributed::PollPause pause;
     bool is_complete = false;

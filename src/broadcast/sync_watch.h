@@ -139,6 +139,9 @@ class SyncWatch {
   void forget(const SyncId& sync, bool is_root);
 
  private:
+  /// How the sync ends: `word`, unless somebody has written another before. The root deletes it, and what else all
+  /// write.
+  std::string write_verdict(const SyncId& sync, const std::string& word);
   void watch();
   void look();
   /// Puts a worker's key, unless the sync's keys are being forgotten.

@@ -71,7 +71,8 @@ void TrackedStore::set(const std::string& key, const std::vector<std::uint8_t>& 
 
 std::vector<std::uint8_t> TrackedStore::compareSet(const std::string& key, const std::vector<std::uint8_t>& expected,
                                                    const std::vector<std::uint8_t>& desired) {
-  remember(full(key));
+  // What another's `peek` does writes nothing.
+  if (expected.empty() || expected != desired) remember(full(key));
   return call("compare_set", [key = full(key), expected, desired](c10d::Store& inner) {
     return inner.compareSet(key, expected, desired);
   });

@@ -130,10 +130,10 @@ TEST(SyncPaceTest, TheTimeoutIsNoLimitOfTheWholeSync) {
       impl_of(*broadcaster).wrap_transport = [](auto inner) { return std::make_shared<SlowTransport>(inner); };
     }
     TensorMapSink sink;
-    const auto weights = one_a_bucket(20);
+    const auto weights = one_a_bucket(14);
     TensorListSource source(weights);
     const SyncReport report = worker.is_actor() ? broadcaster->send(source, 4) : broadcaster->receive(sink);
-    EXPECT_EQ(report.num_weights, 20U);
+    EXPECT_EQ(report.num_weights, 14U);
     EXPECT_EQ(broadcaster->version(), 4);
     if (!worker.is_actor()) test::expect_version(sink, weights);
   });

@@ -34,7 +34,7 @@ using test::SyncSetup;
 using test::Worker;
 using testing::HasSubstr;
 
-constexpr milliseconds kTimeout{4000};
+constexpr milliseconds kTimeout{3000};
 // From the begin of the sync: the bytes before the loss, the deadline, the roll-call, all on a machine that is busy.
 constexpr milliseconds kLimit{12000};
 
@@ -183,14 +183,11 @@ void lose_one(int victim, int number, std::uint64_t after_bytes) {
 
 class LostWorkerTest : public testing::TestWithParam<int> {};
 
-TEST_P(LostWorkerTest, KilledAtRandomBytesItIsNamed) {
+TEST_P(LostWorkerTest, AtARandomByteItIsNamed) {
   std::mt19937 random(static_cast<unsigned>(100 + GetParam()));
-  for (int round = 0; round < 2; ++round) lose_one(GetParam(), SIGKILL, random() % kMostBytes);
-}
-
-TEST_P(LostWorkerTest, StoppedAtARandomByteItIsNamed) {
-  std::mt19937 random(static_cast<unsigned>(200 + GetParam()));
-  lose_one(GetParam(), SIGSTOP, random() % kMostBytes);
+  lose_one(GetParam(), SIGKILL, random() % kMostBytes);
+  // A stopped one keeps its connections: seconds each, so here of two roles only.
+  if (GetParam() == 1 || GetParam() == 2) lose_one(GetParam(), SIGSTOP, random() % kMostBytes);
 }
 
 std::string name_of_victim(const testing::TestParamInfo<int>& info) {
