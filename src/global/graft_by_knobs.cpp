@@ -1,17 +1,22 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // Hangs a Grafter on a Dumper whenever its knobs ask for one.
+#include <atomic>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "base/fence.h"
 #include "base/fork_lock.h"
 #include "base/log.h"
 #include "dbg/error.h"
 #include "dbg/grafter.h"
 #include "dbg/runtime.h"
+#include "dump/fork_generation.h"
 
 namespace dbg {
 namespace {
@@ -35,6 +40,34 @@ std::unique_ptr<Links> make_links() {
 
 Links& links() {
   return *base::made_once<&make_links>();
+}
+
+// Values from a folder: which of them nobody asked for is known when the program ends, and the global Dumper never
+// does.
+void close_those_from_folders() {
+  std::vector<std::shared_ptr<Link>> held;  // outlives the lock: the last owner closes
+  std::vector<std::shared_ptr<Grafter>> closing;
+  {
+    const std::lock_guard lock(links().mutex);
+    for (const auto& [dumper, weak] : links().by_dumper) {
+      const auto& link = held.emplace_back(weak.lock());
+      if (link && link->grafter && link->grafter->config().role == GraftRole::file) closing.push_back(link->grafter);
+    }
+  }
+  for (const auto& grafter : closing) grafter->close();
+}
+
+std::atomic<bool> closes_at_the_end{false};
+std::atomic<unsigned> generation_that_closes{0};
+
+void close_at_the_end() {
+  if (closes_at_the_end.exchange(true)) return;
+  generation_that_closes.store(fork_generation());
+  static_cast<void>(std::atexit([] {
+    // In a forked child a thread of the parent may hold the lock.
+    if (fork_generation() != generation_that_closes.load()) return;
+    static_cast<void>(base::run_fenced(close_those_from_folders));
+  }));
 }
 
 // What a Grafter depends on.
@@ -72,6 +105,7 @@ void follow(Dumper& dumper, Link& link, const DumperConfig& config) {
   const bool is_first = !std::exchange(link.was_asked, true);
   try {
     if (config.grafter_enable) fresh = std::make_shared<Grafter>(GraftConfig::from(config));
+    if (fresh && fresh->config().role == GraftRole::file) close_at_the_end();
   } catch (const Error& error) {
     if (is_first) {
       link.told = config;

@@ -24,6 +24,7 @@
 #include "graft/sides.h"
 #include "support/rank_processes.h"
 #include "support/sanitizers.h"
+#include "support/temp_folder.h"
 
 namespace dbg {
 namespace {
@@ -266,6 +267,37 @@ DBG_RANK_BODY(graft_switched_on_late) {
 
 TEST(GraftProcessesTest, ConfigureSwitchesGraftingOnWhileBothRun) {
   test::expect_all_passed(test::spawn_ranks(sides_of("graft_switched_on_late", 1, 1)));
+}
+
+// Argument: a folder of records. The global Dumper is never destroyed.
+DBG_RANK_BODY(graft_from_a_folder_until_the_end) {
+  const auto set = [](const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); };
+  set("DUMPER_ENABLE", "1");
+  set("DUMPER_ENABLE_OUTPUT_FILE", "0");
+  set("DUMPER_GRAFTER_ENABLE", "1");
+  set("DUMPER_GRAFTER_ROLE", "file");
+  set("DUMPER_GRAFTER_FOLDER", context.argument);
+  set("DUMPER_GRAFTER_B2T_FILTER", "name == 'x'");
+  const at::Tensor tensor = filled(2);
+  dbg::dump("x", tensor);
+  EXPECT_TRUE(at::equal(tensor, filled(1)));
+}
+
+TEST(GraftProcessesTest, RecordsThatNobodyAskedForAreReportedWhenTheProgramEnds) {
+  const test::TempFolder folder;
+  DumperConfig config = test::silent_dumper();
+  config.enable_output_file = true;
+  config.dir = folder.path().string();
+  config.exp_name = "exp";
+  Dumper dumper(config);
+  dumper.dump("x", filled(1));
+  dumper.dump("other", filled(1));
+  test::RankSpawn spawn;
+  spawn.body = "graft_from_a_folder_until_the_end";
+  spawn.argument = folder.path().string();
+  const auto results = test::spawn_ranks(spawn);
+  test::expect_all_passed(results);
+  EXPECT_THAT(results[0].output, testing::HasSubstr("1 of the 2 records of"));
 }
 
 }  // namespace
