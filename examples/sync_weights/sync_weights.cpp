@@ -10,6 +10,7 @@
 #include <dbg/weight_broadcaster.h>
 #include <dbg/world.h>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <CLI/CLI.hpp>
 #include <atomic>

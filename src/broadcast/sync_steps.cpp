@@ -49,7 +49,8 @@ constexpr std::chrono::milliseconds kLook{5};
 constexpr std::chrono::milliseconds kMakingGrace{200};
 
 // gloo's group. It connects on a thread of its own, for nothing ends its wait for a rank that has given up but the
-// timeout: when the sync fails meanwhile the thread is left behind.
+// timeout: when the sync fails meanwhile the thread is left behind. And the threads that gloo starts there have SIGPIPE
+// blocked, as it has.
 // Throws: Interrupted; Error with what gloo said.
 distributed::MadeHalf connected_half(const BackendRequest& request, const c10::intrusive_ptr<TrackedStore>& keys,
                                      const distributed::AbortSignal& signal) {

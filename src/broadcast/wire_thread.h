@@ -13,7 +13,8 @@
 
 namespace dbg::broadcast {
 
-/// Runs a body once.
+/// Runs a body once. There, and on threads that the body starts, a write to a connection whose other end is gone is an
+/// error and no SIGPIPE.
 /// Threads: one thread at a time.
 class WireThread {
  public:

@@ -4,10 +4,13 @@
 #include "broadcast/wire_thread.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <future>
 #include <memory>
+#include <thread>
 
 namespace dbg::broadcast {
 namespace {
@@ -18,6 +21,23 @@ TEST(WireThreadTest, RunsAndIsJoined) {
   EXPECT_TRUE(thread.join_for(std::chrono::seconds(10)));
   EXPECT_TRUE(thread.join_for(std::chrono::seconds(0)));  // a second time is nothing
   EXPECT_EQ(runs.load(), 1);
+}
+
+TEST(WireThreadTest, WritesToAnEndThatIsGoneAreErrorsThereAndOnItsOwnThreads) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ::close(ends[0]);
+  const auto write_one = [&] { return ::write(ends[1], "x", 1) == -1 ? errno : 0; };
+  std::atomic<int> own{0};
+  std::atomic<int> childs{0};
+  WireThread thread([&] {
+    own = write_one();
+    std::thread([&] { childs = write_one(); }).join();
+  });
+  EXPECT_TRUE(thread.join_for(std::chrono::seconds(10)));
+  EXPECT_EQ(own.load(), EPIPE);
+  EXPECT_EQ(childs.load(), EPIPE);
+  ::close(ends[1]);
 }
 
 TEST(WireThreadTest, OneThatDoesNotEndIsLeftBehindWithWhatItOwns) {
