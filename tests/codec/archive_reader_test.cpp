@@ -140,6 +140,8 @@ TEST(ArchiveReaderTest, PlacesOutsideTheStorageAreErrors) {
               HasSubstr("overflows"));
   EXPECT_THAT(error(0, "K\x03", integer(INT64_MAX)), HasSubstr("overflows"));
   EXPECT_THAT(error(INT64_MAX, "K\x01", "K\x01"), HasSubstr("leaves its storage"));
+  // Wrapped around, the reaches of these dimensions would add up to nothing.
+  EXPECT_THAT(error(0, "K\x02K\x02K\x02", integer(INT64_MAX) + integer(INT64_MAX) + "K\x02"), HasSubstr("overflows"));
   EXPECT_THAT(error(0, std::string("K\0", 2) + integer(INT64_MAX), "K\x01K\x01"), HasSubstr("overflows"));
   EXPECT_THAT(error(0, "K\x04K\x01", "K\x01"), HasSubstr("2 sizes and 1 strides"));
   EXPECT_THAT(error(0, "N", "K\x01"), HasSubstr("a tuple of integers is wanted"));

@@ -17,6 +17,7 @@
 #include "codec/dict_guard.h"
 #include "codec/pickle_bytes_maker.h"
 #include "codec/pickle_reading.h"
+#include "codec/read_budget.h"
 #include "dbg/error.h"
 #include "support/memory_limit.h"
 #include "support/temp_folder.h"
@@ -56,12 +57,30 @@ TEST(ReadBudgetTest, SharingCantMultiplyWork) {
   ReadLimits limits;
   limits.max_items = 1'000'000;
   EXPECT_THAT(error_of(whole(body), limits), HasSubstr("the limit on items"));
-  // A list of pairs, made an OrderedDict again and again.
+  // A list of pairs, made an OrderedDict again and again; dropped at once, so that no walk over the value meets them.
   std::string pairs = "](";
   for (int i = 0; i < 1000; ++i) pairs += "K\x01K\x02\x86";
-  pairs += "eq" + std::string(1, '\0') + "0](";
-  for (int i = 0; i < 1000; ++i) pairs += global("collections", "OrderedDict") + std::string("h\0\x85R", 4);
-  EXPECT_THAT(error_of(whole(pairs + "e"), limits), HasSubstr("the limit on items"));
+  pairs += "eq" + std::string(1, '\0') + "0";
+  for (int i = 0; i < 1000; ++i) pairs += global("collections", "OrderedDict") + std::string("h\0\x85R0", 5);
+  EXPECT_THAT(error_of(whole(pairs + "N"), limits), HasSubstr("the limit on items"));
+}
+
+TEST(ReadBudgetTest, GrowsWithTheInputWithinTheLimits) {
+  ReadLimits limits;
+  limits.max_tensor_bytes = 1000;
+  EXPECT_EQ(dbg::codec::ReadBudget(limits, 100).tensor_bytes, 400u);
+  EXPECT_EQ(dbg::codec::ReadBudget(limits, 300).tensor_bytes, 1000u);
+  EXPECT_EQ(dbg::codec::ReadBudget(limits, 100).checked_bytes, (std::uint64_t{1} << 30) + 1600);
+}
+
+TEST(ReadBudgetTest, TheSameBytesCantBecomeManyStorages) {
+  // A stream of 4,000 bytes, loaded twenty times.
+  const std::string inner = stream(storage("ByteStorage", "0", 4000), 4000, std::string(4000, 'x'));
+  std::string body = bytes(inner) + "q\x01" + "0](";
+  for (int i = 0; i < 20; ++i) {
+    body += tensor_v2(call(global("torch.storage", "_load_from_bytes"), "h\x01"), 0, integer(4000), "K\x01");
+  }
+  EXPECT_THAT(error_of(whole(body + "e")), HasSubstr("or four times the input"));
 }
 
 TEST(ReadBudgetTest, ItemsAreLimited) {

@@ -310,6 +310,8 @@ TEST_F(AtomicFileTest, TheFileSizeLimitIsAnErrorAndNoSignal) {
     const std::string text(600, 'x');
     EXPECT_EQ(file.write(text.data(), text.size()), 0);
     EXPECT_EQ(file.write(text.data(), text.size()), EFBIG);
+    EXPECT_EQ(std::filesystem::file_size(folder() + "/" + names_in(folder()).at(0)), 600u)
+        << "what can't come whole is not begun";
   }
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_THAT(names_in(folder()), IsEmpty());

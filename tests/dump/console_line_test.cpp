@@ -57,6 +57,7 @@ TEST(ConsoleLineTest, TakesEveryShape) {
   EXPECT_THAT(line_of(at::empty({0, 3})), EndsWith("shape=[0, 3] dtype=float32 device=cpu sample=[]"));
   EXPECT_THAT(line_of(at::full({}, 3)), HasSubstr("shape=[] "));
   EXPECT_THAT(line_of(at::full({}, 3)), EndsWith("sample=[3]"));
+  EXPECT_THAT(line_of(at::arange(6).reshape({2, 3}).t()), EndsWith("sample=[0, 3, ...]"));
   const std::string line = line_of(at::arange(1000));
   EXPECT_THAT(line, HasSubstr("sample=[0, 1, 2"));
   EXPECT_THAT(line, EndsWith("...]"));

@@ -99,8 +99,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"-9223372036854775808 < -big", true}, Case{"0x1F == 0o37 == 0b1_1111 == 3_1", true},
                       Case{"1e999 > big", true}, Case{"-1e999 < -big", true}, Case{"half == .5 == 5e-1", true},
                       Case{"--minus == minus", true}, Case{"- 7 == minus", true}, Case{"2 + 3 * 4 - 5 % 3 == 12", true},
-                      Case{"not layer_id - 7", true}, Case{"1 if flag else 0", true},
-                      Case{"layer_id==7and flag", true}));
+                      Case{"10 - 4 - 3 == 3", true}, Case{"8 // 4 // 2 == 1", true}, Case{"not layer_id - 7", true},
+                      Case{"1 if flag else 0", true}, Case{"layer_id==7and flag", true}));
 
 INSTANTIATE_TEST_SUITE_P(
     Comparisons, FilterMeaningTest,

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -240,6 +241,31 @@ TEST_F(ForkedDumperTest, AFreshDumperNeverWaitsEither) {
   done.store(true);
   for (std::thread& thread : threads) thread.join();
   set_log_handler(nullptr);
+}
+
+// The log's own lock, taken in the parent nearly all the time.
+TEST_F(ForkedDumperTest, TheLogsLockIsFreeInAChild) {
+  if (test::kUnderAddressSanitizer)
+    GTEST_SKIP() << "AddressSanitizer leaves its allocator's locks taken in a forked child";
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&] {
+      while (!done.load()) set_log_handler(nullptr);
+    });
+  }
+  for (int i = 0; i < 50; ++i) {
+    const ForkedChild child = run_forked(
+        [] {
+          set_log_handler(nullptr);
+          return 0;
+        },
+        std::chrono::seconds(10));
+    EXPECT_FALSE(child.hung) << "fork " << i;
+    if (HasFailure()) break;
+  }
+  done.store(true);
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
