@@ -249,13 +249,13 @@ void SyncWatch::look() {
   told_buckets_ = buckets;
   told_at_ = now;
   watch_store_->add(sync.key("moves"), 1);
-  watch_store_->disown(sync.key("moves"));
+  watch_store_->leave(sync.key("moves"));
   take_back_if_forgotten(sync, sync.key("moves"));
 }
 
 std::string SyncWatch::write_verdict(const SyncId& sync, const std::string& word) {
   const auto stored = store_->compareSet(sync.key("verdict"), {}, bytes_of(word));
-  store_->disown(sync.key("verdict"));
+  store_->leave(sync.key("verdict"));
   return {stored.begin(), stored.end()};
 }
 
@@ -299,7 +299,7 @@ SyncWatch::Roll SyncWatch::call_roll(const SyncId& sync, milliseconds limit) {
   roll.answers.resize(static_cast<std::size_t>(num_workers_));
   const auto refusal = base::run_fenced([&] {
     store_->put(sync.key("roll"), "who is there?");
-    store_->disown(sync.key("roll"));
+    store_->leave(sync.key("roll"));
     const auto deadline = steady_clock::now() + limit;
     distributed::PollPause pause;
     bool is_complete = false;

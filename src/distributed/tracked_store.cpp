@@ -163,7 +163,7 @@ void TrackedStore::put(const std::string& key, std::string_view value) {
   set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
 }
 
-void TrackedStore::disown(const std::string& key) {
+void TrackedStore::leave(const std::string& key) {
   const std::lock_guard lock(written_->mutex);
   written_->keys.erase(full(key));
 }

@@ -66,8 +66,8 @@ class TrackedStore : public c10d::Store {
   std::optional<std::string> peek(const std::string& key);
   void put(const std::string& key, std::string_view value);
 
-  /// The key is another member's to delete, from now on.
-  void disown(const std::string& key);
+  /// The key stays when those that were written are deleted: others still read it, and delete it.
+  void leave(const std::string& key);
 
   /// Deletes all keys that this store or a clone of it wrote. Returns false when `inner` failed at one of them; the
   /// others are not tried then (it is likely gone). Never throws.

@@ -118,10 +118,10 @@ TEST_P(TrackedStoreTest, RemembersNoKeyThatAStoreOnTopOnlyLookedAt) {
   EXPECT_EQ(store_->written_keys(), (std::vector<std::string>{"dbg/tp/top/key"}));
 }
 
-TEST_P(TrackedStoreTest, LeavesWhatItDisowned) {
+TEST_P(TrackedStoreTest, LeavesWhatOthersDelete) {
   store_->put("own", "1");
   store_->put("others", "1");
-  store_->disown("others");
+  store_->leave("others");
   EXPECT_THAT(store_->written_keys(), testing::ElementsAre(testing::EndsWith("/own")));
   EXPECT_TRUE(store_->delete_written_keys());
   EXPECT_FALSE(store_->check({"own"}));
