@@ -118,7 +118,7 @@ TEST_P(TrackedStoreTest, RemembersNoKeyThatAStoreOnTopOnlyLookedAt) {
   EXPECT_EQ(store_->written_keys(), (std::vector<std::string>{"dbg/tp/top/key"}));
 }
 
-TEST_P(TrackedStoreTest, LeavesWhatItDisowned) {
+TEST_P(TrackedStoreTest, LeavesWhatOthersDelete) {
   store_->put("own", "1");
   store_->put("others", "1");
   store_->leave("others");
