@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: the dbg authors
 # SPDX-License-Identifier: Apache-2.0
-# Compiles each public header alone, as C++17 and as C++20, under macros that clients and logging libraries define.
+# Compiles each public header alone, as C++17 and as C++20, under macros that clients and logging libraries define; and a
+# source that makes and destroys each public type.
 
 file(GLOB _dbg_headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/include/dbg/*.h")
 foreach(_dbg_standard IN ITEMS 17 20)
-  set(_dbg_sources "")
+  set(_dbg_sources "${PROJECT_SOURCE_DIR}/tests/consumer/public_types.cpp")
   foreach(_dbg_header IN LISTS _dbg_headers)
     string(MAKE_C_IDENTIFIER "${_dbg_header}" _dbg_name)
     set(_dbg_source "${CMAKE_CURRENT_BINARY_DIR}/header_self_test/${_dbg_name}_${_dbg_standard}.cpp")

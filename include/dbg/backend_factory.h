@@ -21,7 +21,15 @@ class Store;
 namespace dbg {
 
 /// What a backend is made of. Members of one group get the same name, label and ranks.
-struct BackendRequest {
+struct DBG_API BackendRequest {
+  // In the library, so that whoever keeps a request needs no header of c10d.
+  BackendRequest();
+  BackendRequest(const BackendRequest&);
+  BackendRequest(BackendRequest&&) noexcept;
+  BackendRequest& operator=(const BackendRequest&);
+  BackendRequest& operator=(BackendRequest&&) noexcept;
+  ~BackendRequest();
+
   c10::intrusive_ptr<c10d::Store> store;  ///< of this backend's own keys; they are deleted when the group is closed
   int rank = 0;                           ///< in the group
   int size = 1;

@@ -40,6 +40,13 @@ Registry& registry() {
 
 }  // namespace
 
+BackendRequest::BackendRequest() = default;
+BackendRequest::BackendRequest(const BackendRequest&) = default;
+BackendRequest::BackendRequest(BackendRequest&&) noexcept = default;
+BackendRequest& BackendRequest::operator=(const BackendRequest&) = default;
+BackendRequest& BackendRequest::operator=(BackendRequest&&) noexcept = default;
+BackendRequest::~BackendRequest() = default;
+
 BackendRegistration::BackendRegistration() noexcept = default;
 BackendRegistration::BackendRegistration(std::string name) : name_(std::move(name)) {}
 BackendRegistration::~BackendRegistration() {
