@@ -61,10 +61,8 @@ distributed::MadeHalf connected_half(const BackendRequest& request, const c10::i
   };
   const auto making = std::make_shared<Making>();
   broadcast::WireThread thread([making, request, keys] {
-    making->refusal = base::run_fenced([&] {
-      making->half = distributed::make_half("gloo", request, request.timeout, /*is_checked=*/false,
-                                            /*with_labels=*/true);
-    });
+    making->refusal = base::run_fenced(
+        [&] { making->half = distributed::make_half("gloo", request, request.timeout, /*with_labels=*/true); });
     if (!making->is_left) return;
     making->half = {};
     keys->delete_written_keys();

@@ -89,7 +89,7 @@ void run_gloo(const Setup& setup) {
   request.half = "cpu";
   request.timeout = std::chrono::minutes(5);
   request.interface = setup.interface;
-  auto half = dbg::distributed::make_half("gloo", request, request.timeout, false, true);
+  auto half = dbg::distributed::make_half("gloo", request, request.timeout, true);
   std::vector<double> rounds;
   for (int round = 0; round < setup.rounds; ++round) {
     const at::Tensor sent = values(setup.bytes, round);
