@@ -364,7 +364,9 @@ class Assembly {
     }
   }
 
-  static std::string describe_dtype(const at::Tensor& tensor) { return c10::getDtypeNames(tensor.scalar_type()).first; }
+  static std::string describe_dtype(const at::Tensor& tensor) {
+    return std::string(c10::getDtypeNames(tensor.scalar_type()).first);
+  }
 
   at::Tensor put_together() const {
     const Shard& first = *shards_.front();
