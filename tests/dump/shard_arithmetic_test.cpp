@@ -310,7 +310,7 @@ INSTANTIATE_TEST_SUITE_P(All, EveryDtypeTest,
                                          at::kUInt32, at::kUInt64, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble,
                                          at::kComplexFloat, at::kComplexDouble, at::kFloat8_e4m3fn, at::kFloat8_e5m2,
                                          at::kFloat8_e4m3fnuz, at::kFloat8_e5m2fnuz),
-                         [](const auto& test) { return c10::getDtypeNames(test.param).first; });
+                         [](const auto& test) { return std::string(c10::getDtypeNames(test.param).first); });
 
 // Random dims, sizes and axes: what is taken apart comes together.
 TEST(ShardPropertyTest, UnshardUndoesShardOf) {
