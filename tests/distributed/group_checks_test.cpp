@@ -129,7 +129,7 @@ TEST(GroupChecksTest, AnAbortEndsTheComparison) {
     if (rank == 0) {
       distributed::AbortSignal signal;
       std::thread other([&] { signal.raise("the user stopped the run"); });
-      distributed::GroupHalf& half = group.impl().device->state;
+      distributed::GroupHalf& half = distributed::cpu_half_of(group);
       const CommFailure failure = test::failure_within(milliseconds(500), [&] {
         distributed::all_reduce(half, at::ones({2}), ReduceOp::sum,
                                 {.timeout = std::chrono::seconds(20), .abort = &signal});
