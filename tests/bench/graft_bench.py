@@ -139,12 +139,13 @@ def main():
             ("mixed", 2): lambda: bench.graft((python, cpp), (1, 1), calls_of(25, 5)),
             ("dbg", 6): lambda: bench.graft((cpp, cpp), (4, 2), calls_of(51, 7)),
             ("gloo", 6): lambda: bench.gather(6, calls_of(51, 7)),
-            ("python", 6): lambda: bench.graft((python, python), (4, 2), calls_of(9, 3)),
+            ("python", 6): lambda: bench.graft((python, python), (4, 2), calls_of(5, 1)),
         }
         taken = {key: [] for key in runs}
         for _ in range(arguments.turns):  # in turns, so that a noisy minute meets all
             for key, run in runs.items():
                 taken[key].append(run())
+                print(*key, taken[key][-1], file=sys.stderr, flush=True)
     times = {key: {size: statistics.median(one[size] for one in each) for size in SIZES} for key, each in taken.items()}
 
     print(f"{datetime.date.today()}, {platform.machine()}, {os.cpu_count()} cores, gloo over lo, logs on\n")

@@ -278,7 +278,7 @@ def test_a_python_peer_that_is_killed_leaves_the_run_alive(folder):
 def test_a_cpp_peer_that_is_killed_does_not_leave_python_waiting(folder):
     """At seeded offsets, before, within and between grafts. The twin's dump() raises, which is the twin's own way."""
     random = Random(1)
-    for kill in range(int(os.environ.get("DBG_TEST_GRAFT_KILLS", "8"))):
+    for kill in range(int(os.environ.get("DBG_TEST_GRAFT_KILLS", "4"))):
         role = ("baseline", "target")[kill % 2]  # the victim's
         offset = random.uniform(0, 0.4)
         victim = Side("cpp", 1, ["steps", 100000])
