@@ -11,6 +11,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -72,6 +73,20 @@ TEST_F(DumperThreadsTest, TwoThreadsThatConfigureLoseNoChange) {
       }
     }
   });
+}
+
+// A key that only the twin has costs a line while the new configuration is made: there another thread makes its own.
+TEST_F(DumperThreadsTest, AChangeThatComesWhileAnotherIsMadeIsKept) {
+  Dumper dumper(config());
+  std::atomic<bool> is_first{true};
+  set_log_handler([&](LogLevel, std::string_view) {
+    if (is_first.exchange(false)) std::thread([&] { dumper.configure({"exp_name=theirs"}); }).join();
+  });
+  dumper.configure({"source_patcher_config=x", "collective_timeout=7"});
+  set_log_handler(nullptr);
+  EXPECT_FALSE(is_first);
+  EXPECT_EQ(dumper.state().config.exp_name, "theirs");
+  EXPECT_EQ(dumper.state().config.collective_timeout, 7);
 }
 
 TEST_F(DumperThreadsTest, RanksAsThreadsKeepStepIndexAndNamesApart) {
