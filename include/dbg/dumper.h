@@ -89,7 +89,7 @@ struct DumperState {
 /// What an interceptor sees: a value after the filter, before it is written. It may write into the tensor.
 struct Interception {
   const Tags& tags;  ///< name, recompute_status, the call's tags, the context
-  const c10::IValue& value;
+  const c10::IValue& value;  ///< None, whatever was dumped, while the thread's CUDA stream is captured into a graph
   const c10::IValue* extras;  ///< DumpOptions::grafter_extras, or nullptr
   std::int64_t step;
   std::string_view dims = {};  ///< DumpOptions::dims

@@ -49,7 +49,8 @@ struct DBG_API GraftConfig {
   std::chrono::milliseconds timeout{std::chrono::seconds(300)};
   /// Name of a registered transform. Empty: identity by rank.
   std::string transform = {};
-  /// The longest payload of one rank that is taken.
+  /// The longest payload of one rank that is taken. On Python's wire, where each rank gets all of them padded to the
+  /// longest, they may take four times that together; a sender that knows its own to be too much gives nothing.
   std::int64_t max_bytes = std::int64_t{4} << 30;
   /// For role `file`: a folder of records.
   std::string folder = {};
@@ -116,12 +117,12 @@ DBG_API GraftTransformHandle register_graft_transform(const std::string& name, G
 
 /// What became of the calls that a filter matched, on one rank. Each is in exactly one of the first nine.
 struct GraftCounters {
-  std::uint64_t sent = 0;
+  std::uint64_t sent = 0;         ///< its tensor was on offer; what a receiver made of it, that one's counters say
   std::uint64_t grafted = 0;      ///< the target holds the new value
-  std::uint64_t failed = 0;       ///< the transform threw, gave the wrong shape or dtype, or the copy was refused
+  std::uint64_t failed = 0;       ///< the transform threw, or gave the wrong shape or dtype
   std::uint64_t refused = 0;      ///< a contribution that can't be read, or is damaged
-  std::uint64_t empty = 0;        ///< a side had no tensor to give or to put one into
-  std::uint64_t out_of_step = 0;  ///< the sides were at different names or steps
+  std::uint64_t empty = 0;        ///< a side had no tensor to give, or none that can be written into (expanded, say)
+  std::uint64_t out_of_step = 0;  ///< the sides were at different names, tags or steps
   std::uint64_t ambiguous = 0;    ///< both filters matched
   std::uint64_t missing = 0;      ///< role `file`: there is no such record
   std::uint64_t off = 0;          ///< grafting was off, or went off in this call
@@ -130,8 +131,8 @@ struct GraftCounters {
 };
 
 enum class GraftPhase {
-  waiting,   ///< no dump has matched yet
-  grafting,  ///< the sides have met
+  waiting,   ///< no dump has matched yet, or the sides are about to meet
+  grafting,  ///< the sides have met; for role `file`, a dump has matched
   off,       ///< for the rest of the run; `cause` says why
 };
 
@@ -148,7 +149,14 @@ struct GraftState {
 ///
 /// At a dump that a filter matches, the senders' tensors go to the receivers, whose transform makes of them what then
 /// replaces the tensor that was dumped. The ranks of both runs are one group: the baseline's first, then the target's.
-/// Each participant joins it at its first matching dump, and waits there for all others, at most `timeout`.
+/// Each participant joins it at its first matching dump, and waits there for all others, at most `timeout`. A rank
+/// meets once: another Participant object of that rank is refused, and so is another Grafter while baseline rank 0
+/// serves the store in which this one met; that takes another port or group name.
+///
+/// Calls are told apart by step, name, direction, how often that name came, and those tags that all ranks have: where
+/// the ranks are at different ones, nothing is grafted until the next step at the latest, and the log says who was
+/// where. (Python's wire says nothing of that; there calls are paired by their order.) A dump during the capture of a
+/// CUDA graph takes part with nothing to give, or to put a value into, so that nobody waits for it.
 ///
 /// A debug tool never harms the run: what fails is logged and counted, the target keeps its value to the bit, and
 /// grafting goes on with the next call, or, when a peer is gone or silent, is off for the rest of the run. Wire: the
@@ -158,7 +166,8 @@ struct GraftState {
 ///     dumper.set_interceptor(grafter.interceptor());
 ///
 /// The process's own Dumper has one as soon as its `grafter_enable` is on (dbg/runtime.h).
-/// Threads: safe to call from any thread; calls of one participant take turns. A forked child's copy is off.
+/// Threads: safe to call from any thread; calls of one participant take turns at the wire. A forked child's copy is
+/// off, and may be destroyed.
 class DBG_API Grafter {
  public:
   /// Throws: ConfigError when the configuration is not acceptable; IoError when `folder` can't be read.
@@ -168,7 +177,7 @@ class DBG_API Grafter {
   Grafter(const Grafter&) = delete;
   Grafter& operator=(const Grafter&) = delete;
 
-  /// Grafts, if a filter matches. Never throws unless `strict`.
+  /// Grafts, if a filter matches; for role `file`, if `b2t_filter` does. Never throws unless `strict`.
   /// Collective: where it matches, all ranks of both sides call it, in the same order.
   void intercept(const Interception& interception);
 
@@ -180,7 +189,8 @@ class DBG_API Grafter {
   /// Of the calling participant.
   GraftState state() const;
 
-  /// Ends calls that wait, leaves the group, and for role `file` says which records nobody asked for. Never throws.
+  /// Ends calls that wait for the others, also those that have not met them yet, leaves the group, and for role `file`
+  /// says which records nobody asked for. Waits for no transform; at most some seconds. Never throws.
   void close() noexcept;
 
  private:

@@ -72,10 +72,10 @@ DBG_API void attach(const World& world);
 
 /// Lets the `grafter_*` knobs of `dumper` take effect, now and whenever it is configured anew: while `grafter_enable`
 /// is on it has a Grafter as its interceptor (which replaces one that was set by hand), else none. New grafter knobs
-/// make a new Grafter, which meets the other side anew: give both sides a new `grafter_master_port` with them, so that
-/// none meets the other's old group. Knobs that can't be followed make `configure` throw, with nothing changed.
-/// `Dumper::global()` has this from the start.
-/// Throws: ConfigError or IoError when the knobs that are there can't be followed; others are followed later.
+/// make a new Grafter, which meets the other side anew: give both sides a new `grafter_master_port` with them, as a
+/// second meeting in the old one's store is refused. Knobs that can't be followed make `configure` throw, with nothing
+/// changed. `Dumper::global()` has this from the start. Throws: ConfigError or IoError when the knobs that are there
+/// can't be followed; others are followed later.
 DBG_API void graft_by_knobs(Dumper& dumper);
 
 /// The Grafter that the knobs of `dumper` made; null while there is none. To be asked for its `state()`, or closed.

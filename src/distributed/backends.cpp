@@ -17,6 +17,7 @@
 #include "base/fence.h"
 #include "base/fork_lock.h"
 #include "base/formatted.h"
+#include "base/no_sigpipe.h"
 #include "dbg/error.h"
 #include "distributed/flight_recorder.h"
 #include "distributed/nccl_backend.h"
@@ -108,6 +109,8 @@ void set_timeout(Backend& backend, std::chrono::milliseconds timeout) {
 }
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendRequest& request, bool with_labels) {
+  // Of the threads that gloo starts here: they write to peers that may be gone, and without any care for the signal.
+  const base::NoSigpipe for_its_threads;
   const auto options = ProcessGroupGloo::Options::create(request.timeout);
   const std::vector<std::string> interfaces = interface_names(request.interface);
   for (const std::string& name : interfaces) {

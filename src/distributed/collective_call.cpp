@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/formatted.h"
+#include "base/no_sigpipe.h"
 #include "distributed/backends.h"
 #include "distributed/failure_notes.h"
 #include "distributed/recorder_gate.h"
@@ -95,7 +96,11 @@ void CollectiveCall::start_and_wait(Start start, bool is_gloo) {
   try {
     throw_if_aborted();
     if (half_.wrapper_helper && peer_ < 0) set_backend_timeout(*half_.wrapper_helper, left());
-    const c10::intrusive_ptr<c10d::Work> work = start(left());
+    c10::intrusive_ptr<c10d::Work> work;
+    {
+      const base::NoSigpipe while_written;  // gloo sends a message's first bytes on the calling thread
+      work = start(left());
+    }
     if (!work) return;  // a backend may have nothing to wait for
     const AbortSignal::Scope scope(abort_, work);
     if (is_gloo && peer_ >= 0) {

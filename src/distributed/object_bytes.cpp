@@ -171,7 +171,7 @@ std::int64_t require_lengths(CollectiveCall& call, const std::vector<std::int64_
     call.break_group(CommErrorKind::handshake_mismatch,
                      formatted("{} objects padded to {} bytes are above the limit of {} bytes together", members,
                                longest, limits.all_members),
-                     "send what is so large as tensors");
+                     limits.advice);
   }
   return longest;
 }

@@ -55,6 +55,7 @@ at::Tensor broadcast_bytes(CollectiveCall& call, const EncodedObject& encoded, i
 struct ByteLimits {
   std::int64_t one_member = 0;
   std::int64_t all_members = 0;  ///< together, each padded to the longest
+  const char* advice = "send what is so large as tensors";
 };
 
 /// `bytes` of all members, in the group's order.

@@ -97,8 +97,9 @@ struct StoreCaller::Shared {
   bool has_answer = false;   // which its caller has not fetched yet
   bool is_deserted = false;  // its caller has gone
   bool is_down = false;
-  bool is_over = false;      // the thread is to end
-  std::exception_ptr error;  // the answer, when it is one
+  bool is_over = false;            // the thread is to end
+  std::optional<std::string> end;  // why no call is taken any more
+  std::exception_ptr error;        // the answer, when it is one
   const char* what = "";
   Clock::time_point since;
 
@@ -172,7 +173,8 @@ void StoreCaller::run(const char* what, Job job, Clock::time_point latest) {
   Shared& shared = *shared_;
   std::unique_lock lock(shared.mutex);
   if (!thread_.joinable()) thread_ = std::thread([shared = shared_] { work(shared); });
-  shared.changed.wait_until(lock, deadline, [&] { return shared.is_down || !shared.is_taken; });
+  shared.changed.wait_until(lock, deadline, [&] { return shared.is_down || shared.end || !shared.is_taken; });
+  if (shared.end) throw StoreSilent(*shared.end);
   if (shared.is_down) throw StoreSilent(shared.words());
   if (shared.is_taken) shared.desert(thread_missed);
   shared.is_taken = true;
@@ -180,9 +182,13 @@ void StoreCaller::run(const char* what, Job job, Clock::time_point latest) {
   shared.what = what;
   shared.since = now;
   shared.changed.notify_all();
-  if (!shared.changed.wait_until(lock, deadline, [&] { return shared.has_answer; })) {
+  if (!shared.changed.wait_until(lock, deadline, [&] { return shared.has_answer || shared.end; })) {
     shared.is_deserted = true;
     shared.desert(thread_missed);
+  }
+  if (!shared.has_answer) {
+    shared.is_deserted = true;
+    throw StoreSilent(*shared.end);
   }
   shared.has_answer = false;
   shared.is_taken = false;
@@ -224,6 +230,14 @@ void StoreCaller::work(const std::shared_ptr<Shared>& shared) {
 
 const c10::intrusive_ptr<c10d::Store>& StoreCaller::store() const noexcept {
   return shared_->store;
+}
+
+void StoreCaller::end(std::string why) {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    if (!shared_->end) shared_->end = std::move(why);
+  }
+  shared_->changed.notify_all();
 }
 
 std::optional<std::string> StoreCaller::fault() const {

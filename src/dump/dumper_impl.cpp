@@ -350,6 +350,8 @@ void DumperImpl::dump_value(const Settings& settings, const DumpRequest& request
     drop(request.name);
     if (request.report != nullptr) request.report->failed += request.want_value ? 1 : 0;
     if (request.report != nullptr) request.report->grads_failed += request.want_current_grad ? 1 : 0;
+    // Without the value, which is not even made: others may wait for an interceptor that does not come.
+    intercept(settings, call, request, c10::IValue(), step);
     return;
   }
   const c10::IValue made = value.make();

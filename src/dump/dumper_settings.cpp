@@ -128,14 +128,20 @@ void DumperImpl::configure(const std::vector<std::string>& key_values) {
     DumperConfig().with_overrides(key_values).validate();
     return;
   }
-  DumperConfig config;
-  {
-    const ConfigureTurn turn(*this);
-    config = settings()->config.with_overrides(key_values);
+  for (;;) {
+    // Before the turn, for it may cost a line in the log, whose handler is foreign code and may wait for a thread that
+    // configures, too.
+    const std::shared_ptr<const Settings> before = settings();  // held, so that no other comes to lie at its address
+    const DumperConfig config = before->config.with_overrides(key_values);
     config.validate();
-    take(config);
+    {
+      const ConfigureTurn turn(*this);
+      if (settings() != before) continue;
+      take(config);
+    }
+    say_at_start(config);
+    return;
   }
-  say_at_start(config);
 }
 
 void DumperImpl::take(const DumperConfig& config) {

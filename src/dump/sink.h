@@ -21,8 +21,8 @@ namespace dbg {
 /// One entry of a record's meta beyond its name's pairs: a plain value, or the axes of a parallel layout as a dict of
 /// `<axis>_rank` and `<axis>_size`. Borrows what it says.
 struct MetaEntry {
-  MetaEntry(std::string_view key, TagView tag) : key(key), tag(tag) {}
-  MetaEntry(std::string_view key, const ParallelState& axes) : key(key), axes(&axes) {}
+  MetaEntry(std::string_view name, TagView plain) : key(name), tag(plain) {}
+  MetaEntry(std::string_view name, const ParallelState& state) : key(name), axes(&state) {}
 
   std::string_view key;
   TagView tag;

@@ -38,8 +38,12 @@ std::unique_ptr<Links> make_links() {
   return std::make_unique<Links>();
 }
 
-Links& links() {
+Links& links() noexcept {
   return *base::made_once<&make_links>();
+}
+
+std::mutex& links_mutex() noexcept {
+  return links().mutex;
 }
 
 // Values from a folder: which of them nobody asked for is known when the program ends, and the global Dumper never
@@ -122,7 +126,8 @@ void follow(Dumper& dumper, Link& link, const DumperConfig& config) {
   link.fault.clear();
   std::shared_ptr<Grafter> before;
   {
-    const std::lock_guard lock(links().mutex);
+    base::hold_over_forks<&links_mutex>();
+    const std::lock_guard lock(links_mutex());
     before = std::exchange(link.grafter, std::move(fresh));
   }
   if (before) before->close();
@@ -133,7 +138,8 @@ void follow(Dumper& dumper, Link& link, const DumperConfig& config) {
 void graft_by_knobs(Dumper& dumper) {
   auto link = std::make_shared<Link>();
   {
-    const std::lock_guard lock(links().mutex);
+    base::hold_over_forks<&links_mutex>();
+    const std::lock_guard lock(links_mutex());
     std::erase_if(links().by_dumper, [](const auto& entry) { return entry.second.expired(); });
     links().by_dumper[&dumper] = link;
   }
@@ -141,7 +147,8 @@ void graft_by_knobs(Dumper& dumper) {
 }
 
 std::shared_ptr<Grafter> grafter_of(const Dumper& dumper) {
-  const std::lock_guard lock(links().mutex);
+  base::hold_over_forks<&links_mutex>();
+  const std::lock_guard lock(links_mutex());
   const auto found = links().by_dumper.find(&dumper);
   const std::shared_ptr<Link> link = found != links().by_dumper.end() ? found->second.lock() : nullptr;
   return link ? link->grafter : nullptr;

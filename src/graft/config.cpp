@@ -16,6 +16,13 @@ namespace dbg {
 namespace {
 
 constexpr int kHighestPort = 65535;
+// So that sums and products of these fit their types.
+constexpr int kMostRanks = 1 << 16;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;
+
+bool is_world_size(int size) {
+  return size > 0 && size <= kMostRanks;
+}
 
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\n\v\f\r") == std::string_view::npos;
@@ -54,10 +61,10 @@ void check_meeting(const GraftConfig& config, Faults& faults) {
               "the address of baseline rank 0");
   faults.need(config.master_port >= 1 && config.master_port <= kHighestPort, "grafter_master_port", config.master_port,
               "a port from 1 to 65535");
-  faults.need(config.baseline_world_size > 0, "grafter_baseline_world_size", config.baseline_world_size,
-              "the baseline's number of ranks, from 1");
-  faults.need(config.target_world_size > 0, "grafter_target_world_size", config.target_world_size,
-              "the target's number of ranks, from 1");
+  faults.need(is_world_size(config.baseline_world_size), "grafter_baseline_world_size", config.baseline_world_size,
+              "the baseline's number of ranks, from 1 to 65536");
+  faults.need(is_world_size(config.target_world_size), "grafter_target_world_size", config.target_world_size,
+              "the target's number of ranks, from 1 to 65536");
   faults.need(config.backend == "gloo", "grafter_backend", config.backend,
               "gloo: this version carries grafts through host memory only, of device tensors too; set it on both "
               "sides");
@@ -127,7 +134,8 @@ void GraftConfig::validate() const {
   faults.compile("grafter_b2t_filter", b2t_filter);
   faults.compile("grafter_t2b_filter", t2b_filter);
   faults.need(timeout.count() > 0, "grafter_timeout", timeout.count(), "positive (this is in milliseconds)");
-  faults.need(max_bytes > 0, "grafter_max_mib", max_bytes, "positive (this is in bytes)");
+  faults.need(max_bytes > 0 && max_bytes <= kMostBytes, "grafter_max_mib", max_bytes,
+              "positive and at most 1048576 MiB (this is in bytes)");
   if (const auto cause = base::run_fenced([&] { graft::check_built_in(transform); })) {
     faults.add(formatted("grafter_transform: {}", *cause));
   }

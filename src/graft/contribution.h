@@ -19,6 +19,9 @@ enum class ContributionState : std::uint8_t {
   refused,  ///< it came, and can't be read or is damaged
 };
 
+/// Why nothing is given, or put into, at a dump during a capture: said after "the value here is".
+inline constexpr const char* kCapturing = "not looked at: this thread's CUDA stream is being captured into a graph";
+
 /// One sender's part: with a value, its tensor on the host; else why there is none.
 struct Contribution {
   ContributionState state = ContributionState::nothing;
@@ -26,6 +29,7 @@ struct Contribution {
   c10::IValue extras = {};  ///< None where omitted
   GraftPlace place = {};
   std::string reason = {};
+  std::string lost = {};  ///< what of the extras could not be taken; empty: nothing
 };
 
 /// What this rank gives of a dumped value. Never throws but for want of memory; never waits for a device.

@@ -36,10 +36,10 @@ struct Sides {
 struct ExchangeRequest {
   GraftDirection direction = GraftDirection::b2t;
   Contribution own = {};  ///< of a sender; of a receiver only whether it has a tensor to put a value into
+  const Tags& tags;
   std::string name = {};
   std::int64_t step = 0;
   std::uint64_t occurrence = 0;  ///< how many calls of this name and step came before
-  std::uint64_t sequence = 0;    ///< how many calls came before
 };
 
 struct Exchanged {

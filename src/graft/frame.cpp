@@ -19,11 +19,25 @@ namespace dbg::graft {
 namespace {
 
 constexpr std::string_view kMagic = "DBGGRAFT";
-constexpr std::size_t kMostDims = 64;
-constexpr std::size_t kNameAt = 592;
-constexpr std::size_t kMostNameBytes = 440;
-constexpr std::size_t kReasonAt = 1034;
-constexpr std::size_t kMostReasonBytes = 500;
+constexpr std::size_t kSizesAt = 72;
+constexpr std::size_t kNameAt = 584;
+constexpr std::size_t kMostNameBytes = 438;
+constexpr std::size_t kReasonAt = 1024;
+constexpr std::size_t kMostReasonBytes = 510;
+constexpr std::size_t kTagsAt = 1536;
+constexpr std::size_t kMostTagsBytes = 1022;
+constexpr char kEndOfKey = '\x1f';
+constexpr char kEndOfTag = '\x1e';
+// Of one key or value; what is longer is cut, and told from others by a hash.
+constexpr std::size_t kMostTextBytes = 100;
+constexpr std::size_t kCutTextBytes = 80;
+
+// It goes into a line of the log.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  return text;
+}
 
 void put(std::byte* out, std::uint64_t value, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) out[i] = static_cast<std::byte>(value >> (8 * i) & 0xff);
@@ -48,11 +62,54 @@ void put_text(std::byte* out, const std::string& text, std::size_t most) {
 std::string get_text(const std::byte* in, std::size_t most, std::string_view what) {
   const std::size_t size = get(in, 2);
   if (size > most) refuse(formatted("{} of {} bytes, of at most {}", what, size, most));
-  std::string text(reinterpret_cast<const char*>(in + 2), size);
-  // It goes into a line of the log.
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  return std::string(reinterpret_cast<const char*>(in + 2), size);
+}
+
+std::string bounded(const std::string& text) {
+  if (text.size() <= kMostTextBytes) return printable(text);
+  return printable(formatted("{}...{:016x}", text.substr(0, kCutTextBytes), hash_of_name(text)));
+}
+
+std::string text_of(const FrameTags& tags) {
+  std::string text;
+  for (const auto& [key, value] : tags) {
+    const std::string one = key + kEndOfKey + value + kEndOfTag;
+    if (text.size() + one.size() <= kMostTagsBytes) text += one;
+  }
   return text;
+}
+
+FrameTags tags_in(const std::string& text) {
+  FrameTags tags;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find(kEndOfTag, at);
+    const std::size_t middle = text.find(kEndOfKey, at);
+    if (end == std::string::npos || middle > end) refuse("tags without an end");
+    tags.emplace_back(printable(text.substr(at, middle - at)), printable(text.substr(middle + 1, end - middle - 1)));
+    at = end + 1;
+  }
+  return tags;
+}
+
+const std::string* find_tag(const FrameTags& tags, std::string_view key) {
+  const auto found = std::find_if(tags.begin(), tags.end(), [key](const auto& tag) { return tag.first == key; });
+  return found != tags.end() ? &found->second : nullptr;
+}
+
+// Of the tags that all have, the keys of those that are not equal everywhere.
+std::vector<std::string> unlike_tags(const std::vector<FrameHeader>& headers) {
+  std::vector<std::string> unlike;
+  for (const auto& [key, value] : headers.front().tags) {
+    bool has_everyone = true;
+    bool is_equal = true;
+    for (const FrameHeader& header : headers) {
+      const std::string* const found = find_tag(header.tags, key);
+      has_everyone = has_everyone && found != nullptr;
+      is_equal = is_equal && found != nullptr && *found == value;
+    }
+    if (has_everyone && !is_equal) unlike.push_back(key);
+  }
+  return unlike;
 }
 
 // What the sizes and the dtype make of a tensor.
@@ -76,18 +133,21 @@ void check_tensor(const FrameHeader& header) {
   }
 }
 
-std::string place_text(const FrameHeader& header) {
+// With those tags by which the calls differ.
+std::string place_text(const FrameHeader& header, const std::vector<std::string>& unlike) {
   const std::string nth = header.occurrence == 0 ? "" : formatted(" (number {} of that name)", header.occurrence + 1);
-  return formatted("'{}'{} {} of step {}", header.name, nth, header.direction == GraftDirection::b2t ? "b2t" : "t2b",
-                   header.step);
+  std::string tags;
+  for (const std::string& key : unlike) tags += formatted(" {}={}", key, *find_tag(header.tags, key));
+  return formatted("'{}'{}{} {} of step {}", header.name, tags, nth,
+                   header.direction == GraftDirection::b2t ? "b2t" : "t2b", header.step);
 }
 
 // Ranks that are at the same call, together.
-std::string where_all_are(const std::vector<FrameHeader>& headers) {
+std::string where_all_are(const std::vector<FrameHeader>& headers, const std::vector<std::string>& unlike) {
   std::map<std::string, std::string> ranks_at;
   std::vector<std::string> order;
   for (std::size_t rank = 0; rank < headers.size(); ++rank) {
-    const std::string place = place_text(headers[rank]);
+    const std::string place = place_text(headers[rank], unlike);
     std::string& ranks = ranks_at[place];
     if (ranks.empty()) order.push_back(place);
     ranks += ranks.empty() ? std::to_string(rank) : ", " + std::to_string(rank);
@@ -106,27 +166,42 @@ std::uint64_t hash_of_name(const std::string& name) noexcept {
   return base::fnv_hash(name);
 }
 
+FrameTags tags_of_call(const Tags& tags) {
+  constexpr std::string_view kRankSuffix = "_rank";
+  FrameTags made;
+  for (const auto& [key, value] : tags) {
+    if (key == "name" || key == "rank" || std::string_view(key).ends_with(kRankSuffix)) continue;
+    const std::string text = python_text(value.view());
+    if (key == "recompute_status" && text == "disabled") continue;
+    made.emplace_back(bounded(key), bounded(text));
+  }
+  return made;
+}
+
 void write_header(const FrameHeader& header, std::byte* out) {
+  if (header.sizes.size() > kMostDims) {
+    throw LogicError(formatted("a graft header of {} dimensions, of at most {}", header.sizes.size(), kMostDims));
+  }
   std::memset(out, 0, kHeaderBytes);
   std::memcpy(out, kMagic.data(), kMagic.size());
   put(out + 8, kFrameVersion, 4);
   put(out + 12, header.has_value ? 1 : 0, 1);
   put(out + 13, header.direction == GraftDirection::t2b ? 1 : 0, 1);
   put(out + 14, static_cast<std::uint8_t>(header.dtype), 1);
-  put(out + 16, header.sequence, 8);
-  put(out + 24, static_cast<std::uint64_t>(header.step), 8);
-  put(out + 32, header.occurrence, 8);
-  put(out + 40, header.name_hash, 8);
-  put(out + 48, static_cast<std::uint64_t>(header.tensor_bytes), 8);
-  put(out + 56, static_cast<std::uint64_t>(header.info_bytes), 8);
-  put(out + 64, static_cast<std::uint64_t>(header.max_bytes), 8);
-  put(out + 72, header.digest, 4);
-  put(out + 76, header.sizes.size(), 4);
+  put(out + 16, static_cast<std::uint64_t>(header.step), 8);
+  put(out + 24, header.occurrence, 8);
+  put(out + 32, header.name_hash, 8);
+  put(out + 40, static_cast<std::uint64_t>(header.tensor_bytes), 8);
+  put(out + 48, static_cast<std::uint64_t>(header.info_bytes), 8);
+  put(out + 56, static_cast<std::uint64_t>(header.max_bytes), 8);
+  put(out + 64, header.digest, 4);
+  put(out + 68, header.sizes.size(), 4);
   for (std::size_t i = 0; i < header.sizes.size(); ++i) {
-    put(out + 80 + 8 * i, static_cast<std::uint64_t>(header.sizes[i]), 8);
+    put(out + kSizesAt + 8 * i, static_cast<std::uint64_t>(header.sizes[i]), 8);
   }
   put_text(out + kNameAt, header.name, kMostNameBytes);
   put_text(out + kReasonAt, header.reason, kMostReasonBytes);
+  put_text(out + kTagsAt, text_of(header.tags), kMostTagsBytes);
 }
 
 FrameHeader read_header(const std::byte* in) {
@@ -141,19 +216,21 @@ FrameHeader read_header(const std::byte* in) {
   header.has_value = state == 1;
   header.direction = direction == 1 ? GraftDirection::t2b : GraftDirection::b2t;
   header.dtype = static_cast<std::int8_t>(get(in + 14, 1));
-  header.sequence = get(in + 16, 8);
-  header.step = static_cast<std::int64_t>(get(in + 24, 8));
-  header.occurrence = get(in + 32, 8);
-  header.name_hash = get(in + 40, 8);
-  header.tensor_bytes = static_cast<std::int64_t>(get(in + 48, 8));
-  header.info_bytes = static_cast<std::int64_t>(get(in + 56, 8));
-  header.max_bytes = static_cast<std::int64_t>(get(in + 64, 8));
-  header.digest = static_cast<std::uint32_t>(get(in + 72, 4));
-  const std::uint64_t dims = get(in + 76, 4);
+  header.step = static_cast<std::int64_t>(get(in + 16, 8));
+  header.occurrence = get(in + 24, 8);
+  header.name_hash = get(in + 32, 8);
+  header.tensor_bytes = static_cast<std::int64_t>(get(in + 40, 8));
+  header.info_bytes = static_cast<std::int64_t>(get(in + 48, 8));
+  header.max_bytes = static_cast<std::int64_t>(get(in + 56, 8));
+  header.digest = static_cast<std::uint32_t>(get(in + 64, 4));
+  const std::uint64_t dims = get(in + 68, 4);
   if (dims > kMostDims) refuse(formatted("{} dimensions", dims));
-  for (std::size_t i = 0; i < dims; ++i) header.sizes.push_back(static_cast<std::int64_t>(get(in + 80 + 8 * i, 8)));
-  header.name = get_text(in + kNameAt, kMostNameBytes, "a name");
-  header.reason = get_text(in + kReasonAt, kMostReasonBytes, "a reason");
+  for (std::size_t i = 0; i < dims; ++i) {
+    header.sizes.push_back(static_cast<std::int64_t>(get(in + kSizesAt + 8 * i, 8)));
+  }
+  header.name = printable(get_text(in + kNameAt, kMostNameBytes, "a name"));
+  header.reason = printable(get_text(in + kReasonAt, kMostReasonBytes, "a reason"));
+  header.tags = tags_in(get_text(in + kTagsAt, kMostTagsBytes, "tags"));
   if (header.tensor_bytes < 0 || header.info_bytes < 0 || header.max_bytes <= 0) {
     refuse(formatted("{} bytes of tensor, {} of info, at most {}", header.tensor_bytes, header.info_bytes,
                      header.max_bytes));
@@ -173,9 +250,10 @@ Decision decide(const std::vector<FrameHeader>& headers, int rank) {
     is_one_call = is_one_call && header.name_hash == own.name_hash && header.occurrence == own.occurrence &&
                   header.direction == own.direction;
   }
-  if (is_one_step && is_one_call) return {Agreement::meet, {}};
+  const std::vector<std::string> unlike = unlike_tags(headers);
+  if (is_one_step && is_one_call && unlike.empty()) return {Agreement::meet, {}};
   const Agreement agreement = !is_one_step && own.step == latest ? Agreement::again : Agreement::skip;
-  return {agreement, where_all_are(headers)};
+  return {agreement, where_all_are(headers, unlike)};
 }
 
 std::int64_t common_limit(const std::vector<FrameHeader>& headers) {

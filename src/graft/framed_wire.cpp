@@ -15,6 +15,7 @@
 #include "codec/archive_reader.h"
 #include "codec/crc32.h"
 #include "codec/pickle_writer.h"
+#include "dbg/error.h"
 #include "distributed/collectives.h"
 #include "distributed/object_bytes.h"
 #include "distributed/p2p.h"
@@ -60,15 +61,17 @@ FrameHeader header_of(const Wire& wire, const ExchangeRequest& request, Outgoing
   FrameHeader header;
   header.has_value = request.own.state == ContributionState::value;
   header.direction = request.direction;
-  header.sequence = request.sequence;
   header.step = request.step;
   header.occurrence = request.occurrence;
   header.name = request.name;
   header.name_hash = hash_of_name(request.name);
+  header.tags = tags_of_call(request.tags);
   header.max_bytes = wire.max_bytes;
   header.reason = request.own.reason;
   if (!header.has_value || !wire.sides.sends(wire.half.rank_in_group, request.direction)) return header;
   const auto cause = base::run_fenced([&] {
+    const auto dims = static_cast<std::size_t>(request.own.tensor.dim());
+    if (dims > kMostDims) throw ConfigError(formatted("it has {} dimensions, of at most {}", dims, kMostDims));
     const at::Tensor dense = dense_on_host(request.own.tensor);
     outgoing.bytes = flat_bytes(dense);
     outgoing.info = info_of(request.own);
@@ -139,10 +142,12 @@ Incoming begin_recvs(const Wire& wire, const FrameHeader& header, int sender, co
   return incoming;
 }
 
-void read_info(const Incoming& incoming, Contribution& made) {
+void read_info(const Incoming& incoming, std::int64_t max_bytes, Contribution& made) {
   if (incoming.info.numel() == 0) return;
   codec::ReadLimits limits;
-  limits.max_pickle_bytes = limits.max_tensor_bytes = static_cast<std::uint64_t>(incoming.info.numel());
+  limits.max_pickle_bytes = static_cast<std::uint64_t>(incoming.info.numel());
+  // An expanded tensor is sent as the few bytes that it has, and counted by the elements that it shows.
+  limits.max_tensor_bytes = static_cast<std::uint64_t>(max_bytes);
   std::vector<codec::Refusal> refusals;
   const c10::IValue info = codec::read_pickle_bytes(incoming.info.const_data_ptr(),
                                                     static_cast<std::size_t>(incoming.info.numel()), limits, &refusals);
@@ -152,11 +157,12 @@ void read_info(const Incoming& incoming, Contribution& made) {
     if (entry.key().toStringView() == "extras") made.extras = entry.value();
     if (entry.key().toStringView() == "place") made.place = place_in(entry.value());
   }
+  if (!refusals.empty()) made.lost = formatted("{} at value{}", refusals.front().reason, refusals.front().path);
   // What is said of one call counts before what the rank says of all.
   made.place = merged(place_in(made.extras), made.place);
 }
 
-Contribution finish(const Incoming& incoming) {
+Contribution finish(const Incoming& incoming, std::int64_t max_bytes) {
   Contribution made;
   const auto cause = base::run_fenced([&] {
     const at::Tensor bytes = flat_bytes(incoming.tensor);
@@ -165,7 +171,7 @@ Contribution finish(const Incoming& incoming) {
       throw IoError(formatted("its bytes arrived damaged: their CRC-32 is {:08x} and was {:08x}", digest,
                               incoming.header.digest));
     }
-    read_info(incoming, made);
+    read_info(incoming, max_bytes, made);
   });
   made.state = cause ? ContributionState::refused : ContributionState::value;
   made.reason = cause.value_or("");
@@ -244,7 +250,7 @@ class Call {
     for (distributed::PendingMessage& message : messages) message.wait();
     for (std::size_t i = 0; i < incoming.size(); ++i) {
       if (incoming[i]) {
-        made.senders.push_back(finish(*incoming[i]));
+        made.senders.push_back(finish(*incoming[i], wire_.max_bytes));
         continue;
       }
       const FrameHeader& header = headers_[static_cast<std::size_t>(first) + i];

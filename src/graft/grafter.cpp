@@ -8,16 +8,20 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "base/fence.h"
+#include "base/formatted.h"
 #include "base/log.h"
 #include "dbg/error.h"
 #include "dbg/participant.h"
 #include "dump/filter.h"
 #include "dump/fork_generation.h"
+#include "dump/stream_capture.h"
 #include "graft/offline.h"
 #include "graft/place.h"
 #include "graft/receive.h"
+#include "graft/repeated_lines.h"
 #include "graft/session.h"
 #include "graft/transforms.h"
 #include "graft/value_text.h"
@@ -85,28 +89,76 @@ struct Grafter::Impl {
     if (config->role == GraftRole::file) offline = std::make_unique<graft::OfflineSource>(config->folder);
   }
 
-  std::shared_ptr<graft::Session> session_of(const std::shared_ptr<const Participant>& participant) {
-    const std::lock_guard lock(mutex);
-    auto& session = sessions[participant->id()];
-    if (!session) session = std::make_shared<graft::Session>(config, participant);
-    return session;
+  ~Impl() {
+    // The parent's threads may be inside a session: in a forked child none is touched, its destructor included.
+    if (fork_generation() != generation) static_cast<void>(new auto(std::move(seats)));
   }
+
+  /// The calling participant's; made where there is none. Null once closed.
+  std::shared_ptr<graft::Session> session_of(const std::shared_ptr<const Participant>& participant);
 
   // The way of one dump; null where no filter matches.
   void intercept(const Interception& interception);
-  CallResult take_from_folder(graft::Session& session, const Interception& interception);
+  CallResult refuse_ambiguous(graft::Session& session, const Interception& interception);
+  CallResult take_from_folder(graft::Session& session, const Interception& interception, GraftPlace place);
+  void complain(const std::string& kind, const Interception& interception, const std::string& line);
+  GraftState state();
   void close() noexcept;
+
+  struct Seat {
+    std::weak_ptr<const Participant> participant;
+    std::shared_ptr<graft::Session> session;
+  };
 
   const std::shared_ptr<const GraftConfig> config;
   const Matcher b2t;
   const Matcher t2b;
   const unsigned generation = fork_generation();
   std::unique_ptr<graft::OfflineSource> offline;  // null with a live peer
+  graft::RepeatedLines said;
 
   std::mutex mutex;
-  std::map<std::uint64_t, std::shared_ptr<graft::Session>> sessions;  // under mutex, by participant
-  bool is_closed = false;                                             // under mutex
+  std::map<std::uint64_t, Seat> seats;       // under mutex, by participant
+  std::map<int, std::uint64_t> rank_owners;  // under mutex: the participant that came first as this rank
+  bool is_closed = false;                    // under mutex
 };
+
+std::shared_ptr<graft::Session> Grafter::Impl::session_of(const std::shared_ptr<const Participant>& participant) {
+  std::vector<std::shared_ptr<graft::Session>> left;  // their ends wait for others: outlives the lock
+  std::shared_ptr<graft::Session> session;
+  bool is_second = false;
+  {
+    const std::lock_guard lock(mutex);
+    if (is_closed) return nullptr;
+    const auto found = seats.find(participant->id());
+    if (found != seats.end()) return found->second.session;
+    for (auto seat = seats.begin(); seat != seats.end();) {
+      if (seat->second.participant.expired()) {
+        left.push_back(std::move(seat->second.session));
+        seat = seats.erase(seat);
+      } else {
+        ++seat;
+      }
+    }
+    session = std::make_shared<graft::Session>(config, *participant);
+    seats[participant->id()] = {participant, session};
+    is_second = !offline && !rank_owners.emplace(participant->rank(), participant->id()).second;
+  }
+  if (is_second) {
+    session->refuse(
+        formatted("another Participant object has grafted as rank {} already, and the other side has met "
+                  "that one: keep one for the whole run",
+                  participant->rank()));
+  }
+  return session;
+}
+
+void Grafter::Impl::complain(const std::string& kind, const Interception& interception, const std::string& line) {
+  const auto number = said.hit(kind);
+  if (number == 0) return;
+  base::log(LogLevel::error, kPart, "tags={}: {}{}", graft::value_text(interception.tags), line,
+            graft::times_text(number));
+}
 
 void Grafter::Impl::intercept(const Interception& interception) {
   // In a forked child a thread of the parent may hold the locks, and the group is the parent's.
@@ -114,30 +166,43 @@ void Grafter::Impl::intercept(const Interception& interception) {
   const CallTags tags(interception);
   const bool is_b2t = b2t.matches(tags);
   const bool is_t2b = t2b.matches(tags);
-  if (!is_b2t && !is_t2b) return;
-  {
-    const std::lock_guard lock(mutex);
-    if (is_closed) return;
-  }
+  if (!is_b2t && (!is_t2b || offline)) return;
   const std::shared_ptr<graft::Session> session = session_of(current_participant());
+  if (!session) return;
   CallResult result;
   if (is_b2t && is_t2b) {
-    result = {CallOutcome::ambiguous, "both filters match: it would flow both ways"};
+    result = refuse_ambiguous(*session, interception);
+  } else if (session->is_off()) {
+    result = {CallOutcome::off, session->state().cause};
     session->count(result.outcome);
-    base::log(LogLevel::error, kPart,
-              "tags={}: grafter_b2t_filter and grafter_t2b_filter both match; narrow one, on "
-              "both sides. Nothing is grafted here.",
-              graft::value_text(interception.tags));
-  } else if (offline) {
-    result = is_b2t ? take_from_folder(*session, interception) : CallResult{CallOutcome::sent, {}};
   } else {
-    const GraftDirection direction = is_b2t ? GraftDirection::b2t : GraftDirection::t2b;
-    result = session->run({interception, direction, name_of(interception), place_of(interception)});
+    // The plugins are foreign code: what they throw must not keep this rank from its part.
+    GraftPlace place;
+    const auto fault = base::run_fenced([&] { place = place_of(interception); });
+    if (offline) {
+      result = take_from_folder(*session, interception, std::move(place));
+    } else {
+      const GraftDirection direction = is_b2t ? GraftDirection::b2t : GraftDirection::t2b;
+      result = session->run({interception, direction, name_of(interception), std::move(place)});
+    }
+    if (fault) {
+      complain("place " + *fault, interception, formatted("this rank's place is not known: {}", *fault));
+      if (result.cause.empty()) result.cause = *fault;
+    }
   }
   if (config->strict && !result.cause.empty()) throw Error("graft of '" + name_of(interception) + "': " + result.cause);
 }
 
-CallResult Grafter::Impl::take_from_folder(graft::Session& session, const Interception& interception) {
+CallResult Grafter::Impl::refuse_ambiguous(graft::Session& session, const Interception& interception) {
+  session.count(CallOutcome::ambiguous);
+  complain("ambiguous", interception,
+           "grafter_b2t_filter and grafter_t2b_filter both match; narrow one, on both sides. Nothing is grafted here.");
+  return {CallOutcome::ambiguous, "both filters match: it would flow both ways"};
+}
+
+CallResult Grafter::Impl::take_from_folder(graft::Session& session, const Interception& interception,
+                                           GraftPlace place) {
+  session.begin_offline();
   const auto participant = current_participant();
   CallResult result{CallOutcome::grafted, {}};
   const bool is_identity = config->transform.empty() || config->transform == "identity" || config->transform == "cast";
@@ -145,11 +210,14 @@ CallResult Grafter::Impl::take_from_folder(graft::Session& session, const Interc
       {interception.tags, interception.step, participant->rank(), /*wants_all_ranks=*/!is_identity}, config->max_bytes);
   if (answer.senders.empty()) {
     result = {CallOutcome::missing, answer.missing};
+  } else if (is_stream_capturing()) {
+    result = {CallOutcome::empty, formatted("the value here is {}", graft::kCapturing)};
   } else {
     graft::ReceiveRequest request{*config, interception.tags, interception.value};
-    request.receiver_rank = participant->rank();
-    request.receiver_count = participant->world_size();
-    request.place = place_of(interception);
+    // One's own record is for oneself alone, whatever others there are.
+    request.receiver_rank = is_identity ? 0 : participant->rank();
+    request.receiver_count = is_identity ? 1 : participant->world_size();
+    request.place = std::move(place);
     request.senders = std::move(answer.senders);
     const graft::ReceiveResult received = graft::receive(std::move(request));
     result.cause = received.cause;
@@ -158,22 +226,37 @@ CallResult Grafter::Impl::take_from_folder(graft::Session& session, const Interc
     if (received.outcome == graft::ReceiveOutcome::empty) result.outcome = CallOutcome::empty;
   }
   if (!result.cause.empty()) {
-    base::log(LogLevel::error, kPart, "recv role=file tags={}: the target keeps its value: {}",
-              graft::value_text(interception.tags), result.cause);
+    const bool is_missing = result.outcome == CallOutcome::missing;
+    complain(is_missing ? "missing " + name_of(interception) : result.cause, interception,
+             formatted("recv role=file: the target keeps its value: {}", result.cause));
   }
   session.count(result.outcome);
   return result;
 }
 
+GraftState Grafter::Impl::state() {
+  const std::lock_guard lock(mutex);
+  const auto found = seats.find(current_participant()->id());
+  if (found != seats.end()) return found->second.session->state();
+  GraftState state;
+  if (is_closed) {
+    state.phase = GraftPhase::off;
+    state.cause = "it was closed";
+  }
+  return state;
+}
+
 void Grafter::Impl::close() noexcept {
   if (fork_generation() != generation) return;
-  std::map<std::uint64_t, std::shared_ptr<graft::Session>> closing;
+  std::vector<std::shared_ptr<graft::Session>> closing;
   {
     const std::lock_guard lock(mutex);
     if (std::exchange(is_closed, true)) return;
-    closing = sessions;
+    for (const auto& [id, seat] : seats) closing.push_back(seat.session);
   }
-  for (auto& [id, session] : closing) session->close();
+  // All at once: each may have a call that waits, and to wait for one after the other takes as many times as long.
+  for (const auto& session : closing) session->end_calls();
+  for (const auto& session : closing) session->close();
   if (offline) static_cast<void>(base::run_fenced([&] { offline->report_unused(); }));
 }
 
@@ -187,7 +270,10 @@ void Grafter::intercept(const Interception& interception) {
   const std::shared_ptr<Impl> impl = impl_;  // a close meanwhile leaves it to the calls that run
   if (impl->config->strict) return impl->intercept(interception);
   if (const auto cause = base::run_fenced([&] { impl->intercept(interception); })) {
-    base::log(LogLevel::error, kPart, "a dump is not grafted: {}", *cause);
+    const auto number = impl->said.hit("thrown: " + *cause);
+    if (number != 0) {
+      base::log(LogLevel::error, kPart, "a dump is not grafted: {}{}", *cause, graft::times_text(number));
+    }
   }
 }
 
@@ -206,7 +292,7 @@ GraftState Grafter::state() const {
     state.cause = "this process is a fork of the one that made the Grafter";
     return state;
   }
-  return impl_->session_of(current_participant())->state();
+  return impl_->state();
 }
 
 void Grafter::close() noexcept {

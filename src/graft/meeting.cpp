@@ -3,10 +3,16 @@
 // Joins store and group, and says meanwhile who is waited for.
 #include "graft/meeting.h"
 
+#include <cxxabi.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <condition_variable>
+#include <exception>
+#include <future>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -16,6 +22,10 @@
 #include "base/log.h"
 #include "dbg/error.h"
 #include "dbg/world.h"
+#include "distributed/store_caller.h"
+#include "distributed/tracked_store.h"
+#include "distributed/world_state.h"
+#include "graft/exchange.h"
 #include "graft/frame.h"
 
 namespace dbg::graft {
@@ -28,6 +38,14 @@ using std::chrono::steady_clock;
 constexpr std::string_view kPart = "Grafter";
 constexpr seconds kReminderPeriod{10};
 constexpr milliseconds kLookPeriod{500};
+constexpr milliseconds kAbortPeriod{20};
+constexpr milliseconds kConnectPeriod{50};
+// How long a meeting that is to end may take for it; then it is left behind.
+constexpr seconds kDesertBound{2};
+
+milliseconds left_until(steady_clock::time_point deadline) {
+  return std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now()));
+}
 
 std::string name_of_rank(const Sides& sides, int rank) {
   return rank < sides.baseline ? formatted("baseline rank {}", rank)
@@ -171,13 +189,109 @@ bool are_all_dbg(distributed::TrackedStore& hello, const Sides& sides) {
 void Meeting::leave() noexcept {
   if (group) group->close(milliseconds(0));
   group.reset();
-  const distributed::StoreDeadline in_time(steady_clock::now() + kLookPeriod,
-                                           distributed::StoreDeadline::Missed::is_forgiven);
-  if (hello) hello->delete_written_keys();
-  hello.reset();
 }
 
-Meeting meet(const GraftConfig& config, const Participant& self) {
+namespace {
+
+// Leaves this rank's word in the store, for the others and for itself.
+void say_hello(distributed::TrackedStore& hello, const GraftConfig& config, const Sides& sides, int rank) {
+  const std::string own = std::to_string(rank);
+  if (hello.peek(own)) {
+    throw ConfigError(
+        formatted("{} has met at {}:{} as '{}' before, and would now meet what that left: give both sides another "
+                  "grafter_master_port, or another grafter_group_name",
+                  name_of_rank(sides, rank), config.master_address, config.master_port, config.group_name));
+  }
+  hello.put(own, config.plain_wire ? formatted("plain {} {}", sides.baseline, sides.target) : hello_text(sides));
+}
+
+// A meeting on a thread of its own: whoever asked for it may be told to go while it waits.
+class Attempt {
+ public:
+  void run(const GraftConfig& config, const std::shared_ptr<const Participant>& self) {
+    const ParticipantScope bound(self);  // for the log
+    try {
+      Meeting met = meet_now(config, *self);
+      {
+        const std::lock_guard lock(mutex_);
+        if (!is_deserted_) {
+          made_ = std::move(met);
+          return;
+        }
+      }
+      met.leave();
+    } catch (const abi::__forced_unwind&) {
+      throw;
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+
+  /// Ends its waits, and leaves what has come of it.
+  void desert(const std::string& cause) {
+    std::shared_ptr<distributed::StoreCaller> store;
+    std::optional<Meeting> made;
+    {
+      const std::lock_guard lock(mutex_);
+      is_deserted_ = true;
+      store = store_;
+      made = std::exchange(made_, std::nullopt);
+    }
+    if (store) store->end(cause);
+    if (made) made->leave();
+  }
+
+  /// What has come of it, once it is over.
+  Meeting take() {
+    if (error_) std::rethrow_exception(error_);
+    const std::lock_guard lock(mutex_);
+    return *std::exchange(made_, std::nullopt);
+  }
+
+ private:
+  Meeting meet_now(const GraftConfig& config, const Participant& self);
+  void wait_until_served(const GraftConfig& config, steady_clock::time_point deadline);
+  void look_into(const c10::intrusive_ptr<c10d::Store>& store);
+
+  bool is_deserted() {
+    const std::lock_guard lock(mutex_);
+    return is_deserted_;
+  }
+
+  std::mutex mutex_;
+  bool is_deserted_ = false;                         // under mutex_
+  std::shared_ptr<distributed::StoreCaller> store_;  // under mutex_
+  std::optional<Meeting> made_;                      // under mutex_
+  std::exception_ptr error_;                         // of the thread, until it is over
+};
+
+// Until somebody listens there, or this is to end.
+void Attempt::wait_until_served(const GraftConfig& config, steady_clock::time_point deadline) {
+  CommFailure failure;
+  failure.kind = CommErrorKind::store_down;
+  failure.operation = formatted("joining the TCPStore at {}:{}", config.master_address, config.master_port);
+  failure.elapsed = config.timeout;
+  failure.advice =
+      "Does the baseline's rank 0 run, does it come to a dump that matches, and is it reachable from here?";
+  do {
+    if (is_deserted()) throw Error("nobody served the store yet");
+    const auto look = std::min(deadline, steady_clock::now() + kLookPeriod);
+    const auto reason = distributed::why_no_connection(config.master_address, config.master_port, look);
+    if (!reason) return;
+    failure.cause = *reason;
+    std::this_thread::sleep_for(kConnectPeriod);
+  } while (steady_clock::now() < deadline);
+  throw CommError(std::move(failure));
+}
+
+void Attempt::look_into(const c10::intrusive_ptr<c10d::Store>& store) {
+  auto caller = distributed::StoreCaller::of(store);
+  const std::lock_guard lock(mutex_);
+  if (is_deserted_) throw Error("the others had not come yet");
+  store_ = std::move(caller);
+}
+
+Meeting Attempt::meet_now(const GraftConfig& config, const Participant& self) {
   require_own_size(config, self);
   const auto deadline = steady_clock::now() + config.timeout;
   const Sides sides{config.baseline_world_size, config.target_world_size};
@@ -187,25 +301,27 @@ Meeting meet(const GraftConfig& config, const Participant& self) {
             config.backend, config.group_name);
   Reminder reminder(config, sides);
   WorldOptions options;
-  options.timeout = config.timeout;
   options.local_rank = self.local_rank();
   const TcpStoreAddress address{config.master_address, static_cast<std::uint16_t>(config.master_port), rank == 0};
+  if (!address.is_server) wait_until_served(config, deadline);
+  options.timeout = left_until(deadline);
   const World world = World::over_tcp(address, rank, sides.size(), options);
+  look_into(world.store());
   reminder.look_into(world.store());
 
   Meeting meeting;
-  meeting.hello =
+  const auto hello =
       c10::make_intrusive<distributed::TrackedStore>(world.store(), formatted("dbg_graft/{}", config.group_name));
   try {
     const distributed::StoreDeadline in_time(deadline + milliseconds(500));
-    if (!config.plain_wire) meeting.hello->put(std::to_string(rank), hello_text(sides));
-    static_cast<void>(are_all_dbg(*meeting.hello, sides));  // before waiting for who will never come
+    say_hello(*hello, config, sides, rank);
+    static_cast<void>(are_all_dbg(*hello, sides));  // before waiting for who will never come
     GroupOptions group;
     group.group_name = config.group_name;
     group.device_backend = config.backend;
-    group.timeout = std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now()));
+    group.timeout = left_until(deadline);
     meeting.group = GroupCoordinator::join_python(world, {PythonGroup::Kind::custom, config.group_name, {}}, group);
-    meeting.is_all_dbg = are_all_dbg(*meeting.hello, sides);
+    meeting.is_all_dbg = are_all_dbg(*hello, sides);
   } catch (...) {
     meeting.leave();
     if (!reminder.saw_nccl()) throw;
@@ -215,6 +331,43 @@ Meeting meet(const GraftConfig& config, const Participant& self) {
   base::log(LogLevel::info, kPart, "met all {} ranks as graft rank {}; the wire is {}", sides.size(), rank,
             meeting.is_all_dbg ? "dbg's own" : "Python's");
   return meeting;
+}
+
+// Left to itself where nobody has joined it, as when the thread that asked is cancelled.
+class OwnThread {
+ public:
+  explicit OwnThread(std::thread thread) : thread_(std::move(thread)) {}
+  ~OwnThread() {
+    if (thread_.joinable()) thread_.detach();
+  }
+  OwnThread(const OwnThread&) = delete;
+  OwnThread& operator=(const OwnThread&) = delete;
+  void join() { thread_.join(); }
+
+ private:
+  std::thread thread_;
+};
+
+}  // namespace
+
+Meeting meet(const std::shared_ptr<const GraftConfig>& config, const std::shared_ptr<const Participant>& self,
+             const distributed::AbortSignal& abort) {
+  const auto attempt = std::make_shared<Attempt>();
+  std::promise<void> over;
+  const std::future<void> is_over = over.get_future();
+  OwnThread thread(std::thread([attempt, config, self, over = std::move(over)]() mutable {
+    attempt->run(*config, self);
+    over.set_value();
+  }));
+  while (is_over.wait_for(kAbortPeriod) != std::future_status::ready) {
+    const auto cause = abort.cause();
+    if (!cause) continue;
+    attempt->desert(*cause);
+    if (is_over.wait_for(kDesertBound) == std::future_status::ready) thread.join();
+    throw Error(formatted("the other ranks were not met: {}", *cause));
+  }
+  thread.join();
+  return attempt->take();
 }
 
 }  // namespace dbg::graft

@@ -4,25 +4,24 @@
 //
 // The store is a TCPStore that baseline rank 0 serves; the group is gloo's under the keys of Python's custom groups
 // (`<name>/<name>//cpu//`). Before a dbg rank makes its backend it leaves `dbg_graft/<name>/<rank>` in the store:
-// "<frame version> <baseline ranks> <target ranks>". Once the backend stands, all ranks have been there, so that a
-// rank without such a key is Python: nobody waits to learn that.
+// "<frame version> <baseline ranks> <target ranks>", with "plain" for the version where it was told to speak Python's
+// wire. Once the backend stands, all ranks have been there, so that a rank without such a key is Python: nobody waits
+// to learn that. The key is never taken away, so that all come to the same answer whatever becomes of one meanwhile; it
+// goes with the store. A rank that finds its own key has met here before, and would meet what that left.
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "dbg/grafter.h"
 #include "dbg/group_coordinator.h"
 #include "dbg/participant.h"
-#include "distributed/tracked_store.h"
-#include "graft/exchange.h"
+#include "distributed/abort_signal.h"
 
 namespace dbg::graft {
 
 /// The group of both sides, from one rank's point of view. Ends with `leave`.
 struct Meeting {
   std::shared_ptr<GroupCoordinator> group;
-  c10::intrusive_ptr<distributed::TrackedStore> hello;  ///< what says that this rank is dbg
   bool is_all_dbg = false;
 
   /// Waits for nobody. Never throws.
@@ -30,9 +29,11 @@ struct Meeting {
 };
 
 /// Meets all other ranks, within the configuration's timeout. Every ten seconds a line says who is missing, and at once
-/// one says so when a peer uses another backend.
-/// Throws: ConfigError when `self` is of a world of another size than its side's, or the sides were told different
-/// sizes; CommError when someone does not come.
-Meeting meet(const GraftConfig& config, const Participant& self);
+/// one says so when a peer uses another backend. Raising `abort` ends it at once; what can't be ended is left behind,
+/// and ends by itself, by the timeout. Throws: ConfigError when `self` is of a world of another size than its side's,
+/// the sides were told different sizes, or this rank has met in this store before; CommError when someone does not
+/// come; Error when it was aborted.
+Meeting meet(const std::shared_ptr<const GraftConfig>& config, const std::shared_ptr<const Participant>& self,
+             const distributed::AbortSignal& abort);
 
 }  // namespace dbg::graft

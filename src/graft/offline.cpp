@@ -112,19 +112,43 @@ struct OfflineSource::State {
   std::mutex mutex;
   std::vector<Record> records;       // `is_used` under mutex
   std::map<int, Progress> progress;  // under mutex
+  std::set<std::string> used_tags;   // under mutex; of tag_names, those that the run's dumps had
   bool is_reported = false;          // under mutex
 
   // Of each rank that has such records, in rank order, its records by dump_index.
   std::map<int, std::vector<std::size_t>> candidates(const std::string& name, const OfflineRequest& request) const {
-    std::map<int, std::vector<std::size_t>> by_rank;
+    std::map<int, std::vector<std::size_t>> exact;
+    std::map<int, std::vector<std::size_t>> with_more_tags;
     const auto found = by_name_and_step.find({name, request.step});
-    if (found == by_name_and_step.end()) return by_rank;
+    if (found == by_name_and_step.end()) return exact;
     for (const std::size_t index : found->second) {
-      if (matches(records[index].descriptor, request.tags)) {
-        by_rank[records[index].descriptor.rank].push_back(index);
+      const RecordDescriptor& record = records[index].descriptor;
+      if (!matches(record, request.tags)) continue;
+      switch (surplus(record, request.tags)) {
+        case Surplus::none:
+          exact[record.rank].push_back(index);
+          break;
+        case Surplus::unknown:
+          with_more_tags[record.rank].push_back(index);
+          break;
+        case Surplus::used:
+          break;
       }
     }
-    return by_rank;
+    return exact.empty() ? with_more_tags : exact;
+  }
+
+  // Tags that a record has and a dump has not: of keys that the run has used elsewhere, or never yet.
+  enum class Surplus { none, unknown, used };
+
+  Surplus surplus(const RecordDescriptor& record, const Tags& tags) const {
+    Surplus found = Surplus::none;
+    for (const auto& [key, value] : record.tags) {
+      if (!counts(key) || tags.find(key) != nullptr) continue;
+      if (used_tags.count(key) != 0) return Surplus::used;
+      found = Surplus::unknown;
+    }
+    return found;
   }
 
   // A tag counts when the folder knows it.
@@ -139,13 +163,15 @@ struct OfflineSource::State {
     return true;
   }
 
-  // How many such dumps of this rank came before.
+  // How many such dumps of this rank came before. Under mutex.
   std::uint64_t next_occurrence(const std::string& name, const OfflineRequest& request) {
     std::string kind = name;
     for (const auto& [key, value] : request.tags) {
       if (counts(key)) kind += formatted("\n{}={}", key, python_text(value.view()));
     }
-    const std::lock_guard lock(mutex);
+    for (const auto& [key, value] : request.tags) {
+      if (counts(key)) used_tags.insert(key);
+    }
     Progress& own = progress[request.rank];
     if (own.step != request.step) own = {request.step, {}};
     return own.seen[kind]++;
@@ -170,25 +196,31 @@ OfflineAnswer OfflineSource::find(const OfflineRequest& request, std::int64_t ma
   OfflineAnswer answer;
   const TagValue* const named = request.tags.find("name");
   const std::string name = named != nullptr ? python_text(named->view()) : std::string();
-  const std::uint64_t occurrence = state_->next_occurrence(name, request);
-  const auto by_rank = state_->candidates(name, request);
+  std::uint64_t occurrence = 0;
+  std::map<int, std::vector<std::size_t>> by_rank;
+  {
+    const std::lock_guard lock(state_->mutex);
+    occurrence = state_->next_occurrence(name, request);
+    by_rank = state_->candidates(name, request);
+  }
   std::vector<std::size_t> chosen;
+  std::vector<int> ranks;
   for (const auto& [rank, records] : by_rank) {
-    if (occurrence < records.size()) chosen.push_back(records[occurrence]);
+    if (occurrence >= records.size()) continue;
+    ranks.push_back(rank);
+    if (request.wants_all_ranks || rank == request.rank) chosen.push_back(records[occurrence]);
   }
   if (chosen.empty()) {
     answer.missing = formatted("no record number {} in '{}' of {} at step {}", occurrence + 1, state_->folder,
                                value_text(request.tags), request.step);
+    if (!ranks.empty()) {
+      answer.missing +=
+          formatted(" of rank {}; rank{} {} {} one: name a transform, such as select:0, if that is to do", request.rank,
+                    ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), ranks.size() == 1 ? "has" : "have");
+    }
     return answer;
   }
-  if (!request.wants_all_ranks && static_cast<std::size_t>(request.rank) < chosen.size()) {
-    // The others are not looked at: they only count.
-    const std::size_t own = chosen[static_cast<std::size_t>(request.rank)];
-    answer.senders.assign(chosen.size(), read(state_->records[own], max_bytes));
-    chosen = {own};
-  } else {
-    for (const std::size_t index : chosen) answer.senders.push_back(read(state_->records[index], max_bytes));
-  }
+  for (const std::size_t index : chosen) answer.senders.push_back(read(state_->records[index], max_bytes));
   const std::lock_guard lock(state_->mutex);
   for (const std::size_t index : chosen) state_->records[index].is_used = true;
   return answer;

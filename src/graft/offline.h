@@ -18,19 +18,20 @@ struct OfflineRequest {
   const Tags& tags;
   std::int64_t step = 0;
   int rank = 0;
-  bool wants_all_ranks = false;  ///< else only this rank's record is read, and the others stand for their number
+  bool wants_all_ranks = false;  ///< else only the record of this rank itself
 };
 
 struct OfflineAnswer {
-  std::vector<Contribution> senders;  ///< in rank order; none when the record is missing
+  std::vector<Contribution> senders;  ///< in rank order, or this rank's own alone; none when the record is missing
   std::string missing;                ///< then: what was looked for, and the nearest thing there is
 };
 
 /// The records of a folder.
 ///
-/// Records match by name, step and tags as file names have them (parallel ranks and recompute_status included where
-/// both sides have them); of one rank's equal ones the n-th by dump_index is the n-th that is asked for.
-/// Threads: safe to call from any thread.
+/// Records match by name, step and tags as file names have them, but for those of parallel ranks, which the rank says
+/// already. A tag counts when a record of the folder has it. A record with tags that the dump lacks is taken only where
+/// there is none without them, and never once the run has used that tag. Of one rank's equal ones the n-th by
+/// dump_index is the n-th that is asked for. Threads: safe to call from any thread.
 class OfflineSource {
  public:
   /// Lists the folder, or the only folder in it that has records. Throws: IoError when it can't be read; ConfigError

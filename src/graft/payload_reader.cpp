@@ -9,7 +9,6 @@
 
 #include "base/fence.h"
 #include "base/formatted.h"
-#include "base/log.h"
 #include "codec/archive_reader.h"
 #include "graft/place.h"
 
@@ -38,10 +37,7 @@ Contribution contribution_in(const c10::IValue& payload, const std::vector<codec
   const c10::IValue& value = payload.toTupleRef().elements()[0];
   made.extras = payload.toTupleRef().elements()[1];
   made.place = place_in(made.extras);
-  if (!refusals.empty()) {
-    base::log(LogLevel::warning, "Grafter", "the extras of a sender are taken without {} at value{}",
-              refusals.front().reason, refusals.front().path);
-  }
+  if (!refusals.empty()) made.lost = formatted("{} at value{}", refusals.front().reason, refusals.front().path);
   if (value.isNone()) {
     made.reason = "the sender has no tensor to give";
     return made;

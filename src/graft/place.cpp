@@ -7,7 +7,7 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,28 +20,37 @@ namespace {
 using Dict = c10::impl::GenericDict;
 
 constexpr std::string_view kRankSuffix = "_rank";
+constexpr std::string_view kSizeSuffix = "_size";
 constexpr std::string_view kInfoSuffix = "_parallel_info";
 
-// By walking: keys of such a dict may be of any kind, and are compared as they are.
-std::optional<c10::IValue> entry_of(const Dict& dict, std::string_view key) {
-  for (const auto& entry : dict) {
-    if (entry.key().isString() && entry.key().toStringView() == key) return entry.value();
-  }
-  return std::nullopt;
-}
+// Such a dict comes from a peer, with millions of entries if that likes: each is walked once, and nothing that is
+// looked up for an entry grows with their number.
+constexpr std::size_t kMostAxes = 64;
+constexpr std::size_t kMostInfos = 16;
+
+using Numbers = std::map<std::string_view, std::int64_t>;
 
 void add_axes(GraftPlace& place, const Dict& dict) {
+  Numbers ranks;
+  Numbers sizes;
   for (const auto& entry : dict) {
     if (!entry.key().isString() || !entry.value().isInt()) continue;
     const std::string_view key = entry.key().toStringView();
-    if (key.size() <= kRankSuffix.size() || !key.ends_with(kRankSuffix)) continue;
-    const std::string axis(key.substr(0, key.size() - kRankSuffix.size()));
-    const auto size = entry_of(dict, axis + "_size");
-    if (!size || !size->isInt() || place.parallel.find(axis)) continue;
-    const std::int64_t rank = entry.value().toInt();
-    if (rank < 0 || rank >= size->toInt() || size->toInt() > std::numeric_limits<int>::max()) continue;
+    if (key.size() > kRankSuffix.size() && key.ends_with(kRankSuffix)) {
+      ranks.emplace(key.substr(0, key.size() - kRankSuffix.size()), entry.value().toInt());
+    } else if (key.ends_with(kSizeSuffix)) {
+      sizes.emplace(key.substr(0, key.size() - kSizeSuffix.size()), entry.value().toInt());
+    }
+  }
+  for (const auto& entry : ranks) {
+    const std::string axis(entry.first);
+    const std::int64_t rank = entry.second;
+    if (place.parallel.axes().size() >= kMostAxes) return;
+    const auto size = sizes.find(entry.first);
+    if (size == sizes.end() || place.parallel.find(axis)) continue;
+    if (rank < 0 || rank >= size->second || size->second > std::numeric_limits<int>::max()) continue;
     static_cast<void>(
-        base::run_fenced([&] { place.parallel.set(axis, static_cast<int>(rank), static_cast<int>(size->toInt())); }));
+        base::run_fenced([&] { place.parallel.set(axis, static_cast<int>(rank), static_cast<int>(size->second)); }));
   }
 }
 
@@ -51,11 +60,16 @@ GraftPlace place_in(const c10::IValue& value) {
   GraftPlace place;
   if (!value.isGenericDict()) return place;
   const Dict dict = value.toGenericDict();
-  if (const auto dims = entry_of(dict, "dims"); dims && dims->isString()) place.dims = dims->toStringRef();
   add_axes(place, dict);
+  std::size_t infos = 0;
+  // By walking: keys of such a dict may be of any kind, and are compared as they are.
   for (const auto& entry : dict) {
-    if (!entry.key().isString() || !entry.value().isGenericDict()) continue;
-    if (entry.key().toStringView().ends_with(kInfoSuffix)) add_axes(place, entry.value().toGenericDict());
+    if (!entry.key().isString()) continue;
+    const std::string_view key = entry.key().toStringView();
+    if (key == "dims" && entry.value().isString()) place.dims = entry.value().toStringRef();
+    // The same dict may stand under many keys.
+    if (!entry.value().isGenericDict() || !key.ends_with(kInfoSuffix) || ++infos > kMostInfos) continue;
+    add_axes(place, entry.value().toGenericDict());
   }
   return place;
 }

@@ -11,7 +11,7 @@ namespace dbg::graft {
 
 /// The place in a dict with text keys: `dims`, and for each axis `<axis>_rank` and `<axis>_size`, in the dict itself or
 /// in a dict under `<name>_parallel_info` (a record's meta has those). What is there first counts; what makes no sense
-/// is left out. Anything but a dict says nothing.
+/// is left out, and so is what comes after 64 axes or 16 such dicts. Anything but a dict says nothing.
 GraftPlace place_in(const c10::IValue& dict);
 
 /// `said`, and what it leaves open from `otherwise`.

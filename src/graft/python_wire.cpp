@@ -3,7 +3,7 @@
 // Payloads as pickles, gathered by all.
 #include "graft/python_wire.h"
 
-#include <limits>
+#include <algorithm>
 #include <utility>
 
 #include "base/fence.h"
@@ -32,6 +32,11 @@ std::string payload_of_nothing() {
   return out.finish();
 }
 
+// Payloads are padded to the longest, so that each rank holds as many of that length as there are ranks: together they
+// may take so many times what one may.
+constexpr std::int64_t kMostPadded = 4;
+constexpr const char* kAdviceTooLong = "raise grafter_max_mib on all ranks, or graft less at once";
+
 std::string payload_of_receiver() {
   codec::PickleWriter out(distributed::kPickleProtocol);
   out.none();
@@ -55,12 +60,19 @@ Exchanged exchange_with_python(const Wire& wire, const ExchangeRequest& request)
   distributed::CollectiveCall call(half, "graft", {wire.timeout, wire.abort});
   const bool is_sender = wire.sides.sends(half.rank_in_group, request.direction);
   std::string why;
-  const distributed::EncodedObject encoded = distributed::encode_with(
-      [&] { return is_sender ? encode_payload(request.own, wire.max_bytes, &why) : payload_of_receiver(); });
+  // What this rank knows to be too much it never announces: a length that is refused ends the group, and Python with
+  // it.
+  const std::int64_t all_bytes = kMostPadded * wire.max_bytes;
+  const std::int64_t own_limit = std::min(wire.max_bytes, all_bytes / wire.sides.size());
+  distributed::EncodedObject encoded = distributed::encode_with(
+      [&] { return is_sender ? encode_payload(request.own, own_limit, &why) : payload_of_receiver(); });
+  if (encoded.error && is_sender) {
+    why = "there is no memory for its payload";
+    encoded = distributed::encode_with([] { return payload_of_nothing(); });
+  }
   encoded.rethrow_if_failed();
-  // Each payload may be as long as the limit; what all of them take when padded is then bounded by their number.
   const std::vector<at::Tensor> payloads =
-      distributed::all_gather_bytes(call, encoded.bytes, {wire.max_bytes, std::numeric_limits<std::int64_t>::max()});
+      distributed::all_gather_bytes(call, encoded.bytes, {wire.max_bytes, all_bytes, kAdviceTooLong});
   Exchanged made;
   if (is_sender) {
     made.not_sent = request.own.state == ContributionState::value ? why : request.own.reason;

@@ -102,10 +102,10 @@ void log_graft(const ReceiveRequest& request, const GraftInput& input, const at:
   const TensorDiff difference = diff(target, made);
   base::log(LogLevel::info, kPart,
             "recv role={} dir={} tags={} n_senders={} sender_extras={} before={{{}}} to_override={{{}}} "
-            "difference={{rel_diff={:.6g} max_abs={:.6g} mean_abs={:.6g}}}",
+            "difference={{{}}}",
             to_text(request.config.role), to_text(request.direction), value_text(request.tags), request.senders.size(),
-            value_text(input.received_extras), to_text(describe(target)), to_text(describe(made)), difference.rel_diff,
-            difference.max_abs, difference.mean_abs);
+            value_text(input.received_extras), to_text(describe(target)), to_text(describe(made)),
+            difference_text(difference));
 }
 
 void replace(ReceiveRequest& request) {
@@ -121,6 +121,12 @@ void replace(ReceiveRequest& request) {
 }
 
 }  // namespace
+
+std::string difference_text(const TensorDiff& difference) {
+  if (!difference.compared) return formatted("not compared: {}", difference.note);
+  return formatted("rel_diff={:.6g} max_abs={:.6g} mean_abs={:.6g}", difference.rel_diff, difference.max_abs,
+                   difference.mean_abs);
+}
 
 std::string why_not_writable(const c10::IValue& value) {
   if (!value.isTensor()) return formatted("of type {}, which is no tensor", value.tagKind());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dbg/grafter.h"
+#include "dbg/tensor_info.h"
 #include "graft/contribution.h"
 
 namespace dbg::graft {
@@ -35,6 +36,9 @@ struct ReceiveResult {
 ///
 /// Foreign code: the transform, which sees a copy of the target. Never throws but for a cancelled thread.
 ReceiveResult receive(ReceiveRequest request);
+
+/// What the log says of a difference: its numbers, or why there are none.
+std::string difference_text(const TensorDiff& difference);
 
 /// Whether a dumped value can be written into: a strided tensor with memory whose elements do not share it.
 /// Returns why not, empty when it can.

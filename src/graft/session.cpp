@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "dbg/error.h"
 #include "dbg/tensor_info.h"
+#include "dump/stream_capture.h"
 #include "graft/framed_wire.h"
 #include "graft/python_wire.h"
 #include "graft/receive.h"
@@ -49,9 +50,9 @@ class Session::Turn {
   Session& session_;
 };
 
-Session::Session(std::shared_ptr<const GraftConfig> config, std::shared_ptr<const Participant> self)
+Session::Session(std::shared_ptr<const GraftConfig> config, const Participant& self)
     : config_(std::move(config)),
-      self_(std::move(self)),
+      rank_(self.rank()),
       sides_{config_->baseline_world_size, config_->target_world_size} {}
 
 Session::~Session() {
@@ -97,46 +98,81 @@ GraftState Session::state() const {
   return state_;
 }
 
+bool Session::is_off() const {
+  const std::lock_guard lock(mutex_);
+  return state_.phase == GraftPhase::off;
+}
+
+void Session::begin_offline() {
+  const std::lock_guard lock(mutex_);
+  if (state_.phase == GraftPhase::waiting) state_.phase = GraftPhase::grafting;
+}
+
+void Session::refuse(const std::string& cause) {
+  const Turn turn(*this);
+  turn_off(cause);
+}
+
 CallResult Session::off_result() const {
   const std::lock_guard lock(mutex_);
   return {CallOutcome::off, state_.cause};
 }
 
-CallResult Session::run(const SessionCall& call) {
-  const Turn turn(*this);
-  CallResult result;
-  if (const auto cause = base::run_fenced([&] { result = run_in_turn(call); })) {
-    // What came here left the wire at a place that nobody knows.
-    turn_off(*cause);
-    result = {CallOutcome::off, *cause};
-  }
-  count(result.outcome);
-  return result;
+bool Session::is_sender(const SessionCall& call) const noexcept {
+  return (config_->role == GraftRole::baseline) == (call.direction == GraftDirection::b2t);
 }
 
-CallResult Session::run_in_turn(const SessionCall& call) {
-  if (state().phase == GraftPhase::off) return off_result();
-  if (!meeting_) {
-    meeting_ = meet(*config_, *self_);
-    const std::string label = distributed::cpu_half_of(*meeting_->group).label;
-    const std::lock_guard lock(mutex_);
-    state_.phase = GraftPhase::grafting;
-    state_.peers = meeting_->is_all_dbg ? "dbg" : "python";
-    state_.label = label;
+CallResult Session::run(const SessionCall& call) {
+  std::optional<CallResult> result;
+  Taken taken;
+  {
+    const Turn turn(*this);
+    if (const auto cause = base::run_fenced([&] { result = take_part(call, taken); })) {
+      // What came here left the wire at a place that nobody knows.
+      turn_off(*cause);
+      result = CallResult{CallOutcome::off, *cause};
+    }
+    leave_if_closed();
   }
-  const int rank = meeting_->group->rank_in_group();
-  const bool is_sender = sides_.sends(rank, call.direction);
-  Exchanged exchanged = exchange(call, is_sender);
+  if (!result) {
+    const auto cause = base::run_fenced(
+        [&] { result = is_sender(call) ? conclude_sender(call, taken) : conclude_receiver(call, std::move(taken)); });
+    if (cause) result = CallResult{CallOutcome::failed, *cause};
+  }
+  count(result->outcome);
+  return *std::move(result);
+}
+
+std::optional<CallResult> Session::take_part(const SessionCall& call, Taken& taken) {
+  if (is_off()) return off_result();
+  if (!meeting_) {
+    if (auto result = meet_others()) return result;
+  }
+  taken = exchange(call);
   {
     const std::lock_guard lock(mutex_);
-    state_.counters.bytes_sent += exchanged.bytes_sent;
-    state_.counters.bytes_received += exchanged.bytes_received;
+    state_.counters.bytes_sent += taken.exchanged.bytes_sent;
+    state_.counters.bytes_received += taken.exchanged.bytes_received;
   }
-  if (!exchanged.met) {
-    base::log(LogLevel::warning, kPart, "skips '{}': the sides are at different calls: {}", call.name, exchanged.note);
-    return {CallOutcome::out_of_step, exchanged.note};
+  if (taken.exchanged.met) return std::nullopt;
+  if (const auto number = said_.hit("skips " + call.name)) {
+    base::log(LogLevel::warning, kPart, "skips '{}': the sides are at different calls: {}{}", call.name,
+              taken.exchanged.note, times_text(number));
   }
-  return is_sender ? conclude_sender(call, exchanged) : conclude_receiver(call, std::move(exchanged));
+  return CallResult{CallOutcome::out_of_step, taken.exchanged.note};
+}
+
+std::optional<CallResult> Session::meet_others() {
+  Meeting met = meet(config_, current_participant(), abort_);
+  const std::string label = distributed::cpu_half_of(*met.group).label;
+  meeting_ = std::move(met);
+  const std::lock_guard lock(mutex_);
+  // Closed meanwhile: it is left where the turn ends.
+  if (is_closed_) return CallResult{CallOutcome::off, state_.cause};
+  state_.phase = GraftPhase::grafting;
+  state_.peers = meeting_->is_all_dbg ? "dbg" : "python";
+  state_.label = label;
+  return std::nullopt;
 }
 
 std::uint64_t Session::next_occurrence(const SessionCall& call) {
@@ -147,14 +183,14 @@ std::uint64_t Session::next_occurrence(const SessionCall& call) {
   return occurrences_[call.name]++;
 }
 
-Exchanged Session::exchange(const SessionCall& call, bool is_sender) {
-  ExchangeRequest request;
-  request.direction = call.direction;
+Session::Taken Session::exchange(const SessionCall& call) {
+  ExchangeRequest request{call.direction, {}, call.interception.tags};
   request.name = call.name;
   request.step = call.interception.step;
   request.occurrence = next_occurrence(call);
-  request.sequence = sequence_++;
-  if (is_sender) {
+  if (is_stream_capturing()) {
+    request.own.reason = kCapturing;
+  } else if (is_sender(call)) {
     request.own = contribution_of(call.interception.value, call.interception.extras, call.place);
   } else {
     request.own.reason = why_not_writable(call.interception.value);
@@ -163,7 +199,10 @@ Exchanged Session::exchange(const SessionCall& call, bool is_sender) {
   if (!meeting_->is_all_dbg) warn_of_shift(call);
   distributed::GroupHalf& half = distributed::cpu_half_of(*meeting_->group);
   const Wire wire{half, sides_, config_->max_bytes, config_->timeout, &abort_};
-  return meeting_->is_all_dbg ? exchange_framed(wire, request) : exchange_with_python(wire, request);
+  Taken taken;
+  taken.exchanged = meeting_->is_all_dbg ? exchange_framed(wire, request) : exchange_with_python(wire, request);
+  taken.reason = request.own.reason;
+  return taken;
 }
 
 void Session::warn_of_shift(const SessionCall& call) {
@@ -177,11 +216,14 @@ void Session::warn_of_shift(const SessionCall& call) {
       call.name);
 }
 
-CallResult Session::conclude_sender(const SessionCall& call, const Exchanged& exchanged) {
-  if (!exchanged.not_sent.empty()) {
-    base::log(LogLevel::warning, kPart, "send role={} dir={} tags={}: nothing is sent: {}", to_text(config_->role),
-              to_text(call.direction), value_text(call.interception.tags), exchanged.not_sent);
-    return {CallOutcome::empty, exchanged.not_sent};
+CallResult Session::conclude_sender(const SessionCall& call, const Taken& taken) {
+  const std::string& why = taken.exchanged.not_sent;
+  if (!why.empty()) {
+    if (const auto number = said_.hit("nothing is sent: " + why)) {
+      base::log(LogLevel::warning, kPart, "send role={} dir={} tags={}: nothing is sent: {}{}", to_text(config_->role),
+                to_text(call.direction), value_text(call.interception.tags), why, times_text(number));
+    }
+    return {CallOutcome::empty, why};
   }
   if (base::log_enabled(LogLevel::info)) {
     base::log(LogLevel::info, kPart, "send role={} dir={} tags={} extras={} tensor={{{}}}", to_text(config_->role),
@@ -191,17 +233,30 @@ CallResult Session::conclude_sender(const SessionCall& call, const Exchanged& ex
   return {CallOutcome::sent, {}};
 }
 
-CallResult Session::conclude_receiver(const SessionCall& call, Exchanged exchanged) {
-  ReceiveRequest request{*config_, call.interception.tags, call.interception.value};
-  request.direction = call.direction;
-  request.receiver_count = sides_.count(false, call.direction);
-  request.receiver_rank = self_->rank();
-  request.place = call.place;
-  request.senders = std::move(exchanged.senders);
-  ReceiveResult result = receive(std::move(request));
+CallResult Session::conclude_receiver(const SessionCall& call, Taken taken) {
+  for (const Contribution& sender : taken.exchanged.senders) {
+    if (sender.lost.empty()) continue;
+    if (const auto number = said_.hit("lost: " + sender.lost)) {
+      base::log(LogLevel::warning, kPart, "tags={}: the extras of a sender are taken without {}{}",
+                value_text(call.interception.tags), sender.lost, times_text(number));
+    }
+  }
+  ReceiveResult result{ReceiveOutcome::empty, formatted("the value here is {}", taken.reason)};
+  if (taken.reason.empty()) {
+    ReceiveRequest request{*config_, call.interception.tags, call.interception.value};
+    request.direction = call.direction;
+    request.receiver_count = sides_.count(false, call.direction);
+    request.receiver_rank = rank_;
+    request.place = call.place;
+    request.senders = std::move(taken.exchanged.senders);
+    result = receive(std::move(request));
+  }
   if (result.outcome == ReceiveOutcome::grafted) return {CallOutcome::grafted, {}};
-  base::log(LogLevel::error, kPart, "recv role={} dir={} tags={}: the target keeps its value: {}",
-            to_text(config_->role), to_text(call.direction), value_text(call.interception.tags), result.cause);
+  if (const auto number = said_.hit("recv: " + result.cause)) {
+    base::log(LogLevel::error, kPart, "recv role={} dir={} tags={}: the target keeps its value: {}{}",
+              to_text(config_->role), to_text(call.direction), value_text(call.interception.tags), result.cause,
+              times_text(number));
+  }
   switch (result.outcome) {
     case ReceiveOutcome::refused:
       return {CallOutcome::refused, std::move(result.cause)};
@@ -212,6 +267,19 @@ CallResult Session::conclude_receiver(const SessionCall& call, Exchanged exchang
   }
 }
 
+void Session::leave() {
+  if (meeting_) meeting_->leave();
+  meeting_.reset();
+}
+
+void Session::leave_if_closed() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!is_closed_) return;
+  }
+  leave();
+}
+
 void Session::turn_off(const std::string& cause) {
   {
     const std::lock_guard lock(mutex_);
@@ -220,28 +288,34 @@ void Session::turn_off(const std::string& cause) {
     state_.cause = cause;
   }
   // Before anything else: what a peer has posted must never meet a post of ours.
-  if (meeting_) meeting_->leave();
-  meeting_.reset();
+  leave();
   base::log(LogLevel::error, kPart, "GRAFTING IS OFF for the rest of this run: {}", cause);
 }
 
-void Session::close() noexcept {
+void Session::end_calls() noexcept {
   try {
     {
       const std::lock_guard lock(mutex_);
-      if (std::exchange(is_closed_, true)) return;
+      is_closed_ = true;
       if (state_.phase != GraftPhase::off) {
         state_.phase = GraftPhase::off;
         state_.cause = "it was closed";
       }
     }
     abort_.raise("the Grafter was closed");
+  } catch (...) {
+    base::log(LogLevel::error, kPart, "a Grafter was not closed in order: {}", base::describe_current_exception());
+  }
+}
+
+void Session::close() noexcept {
+  end_calls();
+  try {
     std::unique_lock lock(mutex_);
     if (!turn_ended_.wait_for(lock, kCloseBound, [&] { return !has_turn_; })) return;
-    has_turn_ = true;  // for good: nobody begins a call any more
+    has_turn_ = true;
     lock.unlock();
-    if (meeting_) meeting_->leave();
-    meeting_.reset();
+    leave();
     lock.lock();
     has_turn_ = false;
     lock.unlock();

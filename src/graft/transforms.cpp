@@ -34,14 +34,19 @@ std::unique_ptr<Registry> make_registry() {
   return std::make_unique<Registry>();
 }
 
-Registry& registry() {
+Registry& registry() noexcept {
   return *base::made_once<&make_registry>();  // never destroyed: registrations may go while the process exits
+}
+
+std::mutex& registry_mutex() noexcept {
+  return registry().mutex;
 }
 
 }  // namespace
 
 void GraftTransformHandle::remove() noexcept {
   std::shared_ptr<const GraftTransform> removed;  // outlives the lock: its destructor is foreign code
+  base::hold_over_forks<&registry_mutex>();
   const std::lock_guard lock(registry().mutex);
   const auto found = registry().by_name.find(name_);
   if (found == registry().by_name.end() || found->second.id != id_) return;
@@ -60,6 +65,7 @@ GraftTransformHandle register_graft_transform(const std::string& name, GraftTran
   Registered fresh{0, std::make_shared<const GraftTransform>(std::move(transform))};
   GraftTransformHandle handle;
   handle.name_ = name;
+  base::hold_over_forks<&registry_mutex>();
   const std::lock_guard lock(registry().mutex);
   fresh.id = handle.id_ = registry().last_id + 1;
   if (!registry().by_name.emplace(name, std::move(fresh)).second) {
@@ -73,12 +79,20 @@ GraftTransformHandle register_graft_transform(const std::string& name, GraftTran
 namespace graft {
 
 void check_built_in(const std::string& name) {
-  if (name.empty() || is_built_in(name.substr(0, name.find(':')))) static_cast<void>(make_built_in(name));
+  const std::size_t colon = name.find(':');
+  if (name.empty() || is_built_in(name.substr(0, colon))) {
+    static_cast<void>(make_built_in(name));
+  } else if (colon != std::string::npos) {
+    throw ConfigError(
+        formatted("'{}' is none: one's own have no colon in their names, and of those that have there are {}", name,
+                  fmt::join(built_in_names(), ", ")));
+  }
 }
 
 NamedTransform find_transform(const std::string& name) {
   if (name.empty() || is_built_in(name.substr(0, name.find(':')))) return {make_built_in(name), true};
   std::vector<std::string> names;
+  base::hold_over_forks<&registry_mutex>();
   {
     const std::lock_guard lock(registry().mutex);
     const auto found = registry().by_name.find(name);

@@ -19,8 +19,8 @@ struct NamedTransform {
 /// Throws: ConfigError when there is none of that name, listing those there are.
 NamedTransform find_transform(const std::string& name);
 
-/// Throws: ConfigError when `name` is a built in one's with an argument that makes no sense. (One's own may be
-/// registered later, so that any other name passes.)
+/// Throws: ConfigError when `name` is a built in one's with an argument that makes no sense, or has a colon and is
+/// none. (One's own may be registered later, so that any other name passes.)
 void check_built_in(const std::string& name);
 
 }  // namespace dbg::graft

@@ -5,6 +5,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
 
 #include "dbg/backend_factory.h"
 #include "dbg/error.h"
@@ -24,6 +30,35 @@ class VendorBackend : public c10d::Backend {
   VendorBackend(int rank, int size) : Backend(rank, size) {}
   const std::string getBackendName() const override { return "vendor"; }
 };
+
+// The threads of this process, and whether SIGPIPE is blocked in each.
+std::map<std::string, bool> sigpipe_by_thread() {
+  std::map<std::string, bool> blocked;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.rfind("SigBlk:", 0) != 0) continue;
+      blocked[task.path().filename()] = (std::stoull(line.substr(7), nullptr, 16) >> (SIGPIPE - 1) & 1U) != 0;
+    }
+  }
+  return blocked;
+}
+
+// They write to peers that may be gone, where the signal would end the process.
+TEST(BackendsTest, GloosThreadsGetNoSigpipe) {
+  const std::map<std::string, bool> before = sigpipe_by_thread();
+  const auto group = GroupCoordinator::create(World::for_threads(1).front(), {{0}}, test::gloo_pair("tp"));
+  int fresh = 0;
+  for (const auto& [thread, is_blocked] : sigpipe_by_thread()) {
+    if (before.count(thread) != 0) continue;
+    EXPECT_TRUE(is_blocked) << thread;
+    ++fresh;
+  }
+  EXPECT_GE(fresh, 4) << "two halves, each with a thread for its connections and some for its operations";
+  sigset_t own;
+  ASSERT_EQ(::pthread_sigmask(SIG_BLOCK, nullptr, &own), 0);
+  EXPECT_EQ(::sigismember(&own, SIGPIPE), 0) << "the program's own threads keep what they had";
+}
 
 TEST(BackendFactoryTest, AThirdBackendCarriesBothLabels) {
   std::vector<BackendRequest> requests;

@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 
+#include "dbg/version.h"
 #include "distributed/groups.h"
 
 namespace dbg {
@@ -33,6 +34,8 @@ class FlightRecorderTest : public testing::Test {
  protected:
   void SetUp() override {
     if (distributed::flight_recorder_json(false).empty()) GTEST_SKIP() << "this torch has no Flight Recorder for gloo";
+    const std::string version = compiled_torch_version();
+    if (version.rfind("2.9.", 0) == 0) GTEST_SKIP() << "torch 2.9 has the recorder, and its gloo records nothing";
   }
 };
 

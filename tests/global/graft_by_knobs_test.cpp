@@ -88,8 +88,9 @@ TEST_F(GraftByKnobsTest, KnobsThatCantBeFollowedChangeNothing) {
   dumper.configure(graft_from_here());
   const auto grafter = grafter_of(dumper);
   const DumperConfig before = dumper.state().config;
-  for (const std::string& wrong : {"grafter_folder=" + (folder_ / "nowhere").string(),
-                                   std::string("grafter_transform=select:many"), std::string("grafter_role=target")}) {
+  for (const std::string& wrong :
+       {"grafter_folder=" + (folder_ / "nowhere").string(), std::string("grafter_transform=select:many"),
+        std::string("grafter_transform=selct:0"), std::string("grafter_role=target")}) {
     EXPECT_THROW(dumper.configure({"filter=name == 'y'", wrong}), Error) << wrong;
     EXPECT_EQ(dumper.state().config, before) << wrong;
     EXPECT_EQ(grafter_of(dumper), grafter) << wrong;
@@ -116,9 +117,12 @@ TEST_F(GraftByKnobsTest, AnInterceptorSetByHandStaysUntilAKnobAsksForAnother) {
   graft_by_knobs(dumper);
   EXPECT_EQ(grafted_into(dumper), -1);
   EXPECT_EQ(seen, 1);
+  dumper.configure({"strict=1", "grafter_timeout=7"});  // none of which asks for a Grafter
+  EXPECT_EQ(grafted_into(dumper), -1);
+  EXPECT_EQ(seen, 2);
   dumper.configure(graft_from_here());
   EXPECT_EQ(grafted_into(dumper), 1);
-  EXPECT_EQ(seen, 1);
+  EXPECT_EQ(seen, 2);
 }
 
 // Ranks as threads share the Dumper, and each may be the one that switches grafting on.

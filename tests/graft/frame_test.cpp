@@ -24,7 +24,6 @@ FrameHeader sample() {
   header.has_value = true;
   header.direction = GraftDirection::t2b;
   header.dtype = static_cast<std::int8_t>(c10::ScalarType::BFloat16);
-  header.sequence = 7;
   header.step = -3;
   header.occurrence = 2;
   header.name = "layer 3";
@@ -34,6 +33,7 @@ FrameHeader sample() {
   header.info_bytes = 11;
   header.max_bytes = 100;
   header.digest = 0xdeadbeef;
+  header.tags = {{"layer_id", "3"}, {"phase", "a=b"}};
   return header;
 }
 
@@ -57,7 +57,6 @@ TEST(FrameTest, ComesBackAsItWas) {
   EXPECT_TRUE(read.has_value);
   EXPECT_EQ(read.direction, GraftDirection::t2b);
   EXPECT_EQ(read.dtype, sample().dtype);
-  EXPECT_EQ(read.sequence, 7u);
   EXPECT_EQ(read.step, -3);
   EXPECT_EQ(read.occurrence, 2u);
   EXPECT_EQ(read.name_hash, hash_of_name("layer 3"));
@@ -67,22 +66,61 @@ TEST(FrameTest, ComesBackAsItWas) {
   EXPECT_EQ(read.max_bytes, 100);
   EXPECT_EQ(read.digest, 0xdeadbeefu);
   EXPECT_EQ(read.name, "layer 3");
+  EXPECT_EQ(read.tags, sample().tags);
 }
 
 TEST(FrameTest, LiesAsTheHeaderFileSays) {
   const Bytes bytes = written(sample());
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), 8), "DBGGRAFT");
-  EXPECT_EQ(bytes[8], std::byte{1});
+  EXPECT_EQ(bytes[8], std::byte{2});
   EXPECT_EQ(bytes[12], std::byte{1});
   EXPECT_EQ(bytes[13], std::byte{1});
-  EXPECT_EQ(bytes[16], std::byte{7});
-  EXPECT_EQ(bytes[24], std::byte{0xfd});
-  EXPECT_EQ(bytes[48], std::byte{20});
-  EXPECT_EQ(bytes[76], std::byte{2});
-  EXPECT_EQ(bytes[80], std::byte{2});
-  EXPECT_EQ(bytes[88], std::byte{5});
-  EXPECT_EQ(bytes[592], std::byte{7});
-  EXPECT_EQ(bytes[594], std::byte{'l'});
+  EXPECT_EQ(bytes[16], std::byte{0xfd});
+  EXPECT_EQ(bytes[24], std::byte{2});
+  EXPECT_EQ(bytes[40], std::byte{20});
+  EXPECT_EQ(bytes[68], std::byte{2});
+  EXPECT_EQ(bytes[72], std::byte{2});
+  EXPECT_EQ(bytes[80], std::byte{5});
+  EXPECT_EQ(bytes[584], std::byte{7});
+  EXPECT_EQ(bytes[586], std::byte{'l'});
+  EXPECT_EQ(bytes[1536], std::byte{21});
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(&bytes[1538]), 21),
+            "layer_id\x1f"
+            "3\x1e"
+            "phase\x1f"
+            "a=b\x1e");
+}
+
+TEST(FrameTest, MoreDimensionsThanFitAreNeverWritten) {
+  FrameHeader header = sample();
+  header.sizes.assign(kMostDims, 1);
+  header.tensor_bytes = 2;
+  EXPECT_EQ(read_header(written(header).data()).sizes, header.sizes);
+  for (const std::size_t dims : {kMostDims + 1, std::size_t{200}}) {
+    header.sizes.assign(dims, 1);
+    EXPECT_THROW(written(header), LogicError) << dims;
+  }
+}
+
+TEST(FrameTest, TagsThatTellCallsApart) {
+  const Tags tags{
+      {"name", "x"},          {"recompute_status", "disabled"},       {"layer_id", 3}, {"rank", 1}, {"tp_rank", 1},
+      {"note", "two\nlines"}, {"long", std::string(150, 'v').c_str()}};
+  const FrameTags made = tags_of_call(tags);
+  ASSERT_EQ(made.size(), 3u);
+  EXPECT_EQ(made[0], (std::pair<std::string, std::string>("layer_id", "3")));
+  EXPECT_EQ(made[1].second, "two lines");
+  EXPECT_EQ(made[2].second.size(), 80u + 3 + 16);
+  EXPECT_EQ(tags_of_call(Tags{{"recompute_status", "recompute"}}).size(), 1u);
+}
+
+TEST(FrameTest, TagsThatFindNoRoomAreLeftOutWhole) {
+  FrameHeader header = sample();
+  header.tags.clear();
+  for (int i = 0; i < 20; ++i) header.tags.emplace_back(std::string(90, static_cast<char>('a' + i)), "1");
+  const FrameTags read = read_header(written(header).data()).tags;
+  ASSERT_EQ(read.size(), 1022u / 93u);
+  for (std::size_t i = 0; i < read.size(); ++i) EXPECT_EQ(read[i], header.tags[i]);
 }
 
 TEST(FrameTest, RefusesNumbersThatDoNotFit) {
@@ -113,11 +151,14 @@ TEST(FrameTest, RefusesWhatNoRankWrote) {
     return complaint_about(bytes);
   };
   EXPECT_THAT(with(0, 'X'), HasSubstr("first bytes"));
-  EXPECT_THAT(with(8, 2), HasSubstr("version 2"));
+  EXPECT_THAT(with(8, 3), HasSubstr("version 3"));
   EXPECT_THAT(with(12, 9), HasSubstr("state 9"));
-  EXPECT_THAT(with(76, 65), HasSubstr("65 dimensions"));
-  EXPECT_THAT(with(593, 0xff), HasSubstr("a name of"));
-  EXPECT_THAT(with(1035, 0xff), HasSubstr("a reason of"));
+  EXPECT_THAT(with(68, 65), HasSubstr("65 dimensions"));
+  EXPECT_THAT(with(585, 0xff), HasSubstr("a name of"));
+  EXPECT_THAT(with(1025, 0xff), HasSubstr("a reason of"));
+  EXPECT_THAT(with(1537, 0xff), HasSubstr("tags of"));
+  EXPECT_THAT(with(1546, 'x'), HasSubstr("tags without an end"));  // the end of the first key
+  EXPECT_THAT(with(1536, 20), HasSubstr("tags without an end"));
 }
 
 TEST(FrameTest, AnyBytesAreReadOrRefused) {
@@ -159,6 +200,27 @@ TEST(DecideTest, AnotherOccurrenceOfANameIsAnotherCall) {
   const std::vector<FrameHeader> headers{at(3, "x", 0), at(3, "x", 1)};
   EXPECT_EQ(decide(headers, 0).agreement, Agreement::skip);
   EXPECT_THAT(decide(headers, 0).note, HasSubstr("'x' (number 2 of that name)"));
+}
+
+FrameHeader with_tags(const FrameTags& tags) {
+  FrameHeader header = at(3, "x");
+  header.tags = tags;
+  return header;
+}
+
+TEST(DecideTest, OtherTagsAreAnotherCallAndAreNamed) {
+  const std::vector<FrameHeader> headers{with_tags({{"phase", "p"}, {"layer_id", "2"}}),
+                                         with_tags({{"layer_id", "3"}, {"phase", "p"}})};
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(decide(headers, rank).agreement, Agreement::skip);
+  EXPECT_EQ(decide(headers, 0).note,
+            "graft rank 0 at 'x' layer_id=2 b2t of step 3; graft rank 1 at 'x' layer_id=3 b2t of step 3");
+}
+
+TEST(DecideTest, ATagThatNotAllHaveDoesNotCount) {
+  const std::vector<FrameHeader> headers{with_tags({{"layer_id", "2"}, {"engine", "a"}}),
+                                         with_tags({{"layer_id", "2"}}),
+                                         with_tags({{"layer_id", "2"}, {"engine", "b"}})};
+  EXPECT_EQ(decide(headers, 0).agreement, Agreement::meet);
 }
 
 TEST(DecideTest, ThoseBehindSkipAndThoseAheadWait) {

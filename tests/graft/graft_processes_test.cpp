@@ -7,9 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <future>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <sstream>
@@ -20,8 +25,10 @@
 
 #include "base/formatted.h"
 #include "dbg/error.h"
+#include "dbg/log.h"
 #include "dbg/runtime.h"
 #include "graft/sides.h"
+#include "support/forked_child.h"
 #include "support/rank_processes.h"
 #include "support/sanitizers.h"
 #include "support/temp_folder.h"
@@ -182,6 +189,7 @@ DBG_RANK_BODY(graft_until_a_peer_dies) {
   EXPECT_EQ(grafter_of(Dumper::global())->state().phase, GraftPhase::off);
   EXPECT_LT(worst, kDeathTimeout + milliseconds(2500));
   dbg::dump("x", filled(1));  // and the run goes on
+  say("goes on\n");
 }
 
 // Kills one rank of `baseline` and one target so long after it printed `marker`; the others must go on, and say so
@@ -197,6 +205,20 @@ void expect_survivors(int baseline, int victim, const std::string& marker, milli
     const std::size_t line = result.output.find("GRAFTING IS OFF");
     EXPECT_NE(line, std::string::npos);
     EXPECT_EQ(result.output.find("GRAFTING IS OFF", line + 1), std::string::npos) << "said twice";
+  }
+}
+
+// The same with one that is stopped: its sockets stay, and nothing ever answers. Of the store's host that is the worst.
+void expect_survivors_of_silence(int baseline, int victim, const std::string& marker) {
+  test::RankProcesses ranks(sides_of("graft_until_a_peer_dies", baseline, 1));
+  ranks.wait_for_output(victim, marker);
+  ranks.stop(victim);
+  for (int rank = 0; rank < baseline + 1; ++rank) {
+    if (rank != victim) ranks.wait_for_output(rank, "goes on");
+  }
+  ranks.kill(victim);
+  for (const test::RankResult& result : ranks.wait()) {
+    if (result.rank != victim) EXPECT_EQ(result.exit_code, 0);
   }
 }
 
@@ -224,6 +246,101 @@ TEST(GraftProcessesTest, Fact11APeerKilledWhileTheSidesMeetLeavesTheSurvivorRunn
     SCOPED_TRACE(victim == 0 ? "the one that serves the store" : "the other");
     expect_survivors(1, victim, "begins", milliseconds(10));
   }
+}
+
+TEST(GraftProcessesTest, Fact11ASilentPeerLeavesTheSurvivorsRunning) {
+  for (const std::string marker : {"first graft is over", "begins"}) {
+    for (const int victim : {0, 1}) {
+      SCOPED_TRACE(formatted("rank {}, stopped at '{}'", victim, marker));
+      expect_survivors_of_silence(1, victim, marker);
+    }
+  }
+}
+
+bool appears(const std::string& path, std::chrono::seconds limit) {
+  const auto deadline = steady_clock::now() + limit;
+  while (!std::filesystem::exists(path)) {
+    if (steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return true;
+}
+
+// Argument: as the others', then a file that appears when the target may go on.
+DBG_RANK_BODY(graft_destroyed_in_a_forked_child) {
+  const Place place = take_place(context);
+  const std::string go_on = context.argument.substr(context.argument.rfind(' ') + 1);
+  auto grafter = std::make_unique<Grafter>(GraftConfig::from(DumperConfig::from_env()));
+  const Tags tags{{"name", "x"}};
+  const auto graft = [&](std::int64_t step) {
+    const at::Tensor tensor = filled(place.is_baseline ? 1 : 2);
+    const c10::IValue value(tensor);
+    grafter->intercept({tags, value, nullptr, step});
+    return at::equal(tensor, filled(1));
+  };
+  EXPECT_TRUE(graft(0));
+  if (!place.is_baseline) {
+    EXPECT_FALSE(graft(1));  // the baseline is ahead, and waits inside its call
+    EXPECT_TRUE(appears(go_on, std::chrono::seconds(20)));
+    EXPECT_TRUE(graft(2));
+    return;
+  }
+  std::promise<void> is_inside;
+  auto inside = is_inside.get_future();
+  std::atomic<bool> has_said{false};
+  set_log_handler([&](LogLevel, std::string_view line) {
+    if (line.find("waiting for the ranks of an earlier step") == std::string_view::npos) return;
+    if (!has_said.exchange(true)) is_inside.set_value();
+  });
+  const auto self = current_participant();
+  std::thread waiting([&] {
+    const ParticipantScope bound(self);
+    EXPECT_TRUE(graft(2));
+  });
+  EXPECT_EQ(inside.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  const test::ForkedChild child = test::run_forked(
+      [&] {
+        grafter.reset();
+        return 0;
+      },
+      std::chrono::seconds(4));
+  EXPECT_FALSE(child.hung) << child.output;
+  EXPECT_EQ(child.exit_code, 0) << child.output;
+  std::ofstream(go_on) << "go on";
+  waiting.join();
+  set_log_handler(nullptr);
+  EXPECT_EQ(grafter->state().counters.sent, 2u);
+}
+
+TEST(GraftProcessesTest, AForkedChildMayDestroyAGrafterThatIsInUse) {
+  if (test::kUnderThreadSanitizer) GTEST_SKIP() << "a forked child that locks is killed under ThreadSanitizer";
+  const test::TempFolder folder;
+  test::RankSpawn spawn = sides_of("graft_destroyed_in_a_forked_child", 1, 1);
+  spawn.argument += formatted(" {}", (folder / "go-on").string());
+  test::expect_all_passed(test::spawn_ranks(spawn));
+}
+
+TEST(GraftProcessesTest, TransformsAreAtHandInAChildThatIsForkedWhileTheyAreRegistered) {
+  if (test::kUnderThreadSanitizer) GTEST_SKIP() << "a forked child that locks is killed under ThreadSanitizer";
+  const auto use = [](const std::string& name) {
+    register_graft_transform(name, [](const GraftInput& input) { return input.target; }).remove();
+  };
+  std::atomic<bool> is_over{false};
+  std::thread other([&] {
+    while (!is_over) use("of_the_parent");
+  });
+  for (int fork = 0; fork < 100; ++fork) {
+    const test::ForkedChild child = test::run_forked(
+        [&] {
+          use("of_the_child");
+          return 0;
+        },
+        std::chrono::seconds(5));
+    EXPECT_FALSE(child.hung) << "fork " << fork;
+    if (child.hung) break;
+  }
+  is_over = true;
+  other.join();
 }
 
 DBG_RANK_BODY(graft_in_a_forked_child) {

@@ -134,9 +134,49 @@ TEST_F(OfflineGraftTest, RanksTakeTheirOwnAndTransformsSeeAll) {
   Grafter identity(config());
   dumper.set_interceptor(identity.interceptor());
   dumper.reset();
-  dumper.dump("x", tensor);
-  EXPECT_EQ(identity.state().counters.failed, 1u);
-  EXPECT_EQ(log_.count("there are 2 senders and 1 receivers"), 1u);
+  dumper.dump("x", tensor);  // rank 0 of 1 has a record of its own, whatever other ranks have
+  EXPECT_TRUE(at::equal(tensor, filled(0)));
+  EXPECT_EQ(identity.state().counters.grafted, 1u);
+}
+
+// As with pipeline stages, each of which dumps its own layers.
+TEST_F(OfflineGraftTest, ARankTakesItsOwnRecordAndNeverAnothers) {
+  record(3, [](Dumper& dumper, int rank) {
+    if (rank > 0) dumper.dump("x", filled(rank));
+  });
+  Dumper dumper(test::silent_dumper());
+  Grafter grafter(config());
+  dumper.set_interceptor(grafter.interceptor());
+  for (int rank = 0; rank < 3; ++rank) {
+    const ParticipantScope bound(std::make_shared<const Participant>(rank, 3));
+    const at::Tensor tensor = filled(-1);
+    dumper.dump("x", tensor);
+    EXPECT_TRUE(at::equal(tensor, filled(rank > 0 ? rank : -1))) << rank;
+    const GraftState state = grafter.state();
+    EXPECT_EQ(rank > 0 ? state.counters.grafted : state.counters.missing, 1u) << rank;
+    EXPECT_EQ(state.phase, GraftPhase::grafting);
+  }
+  EXPECT_EQ(log_.count("of rank 0; ranks 1, 2 have one"), 1u);
+}
+
+TEST_F(OfflineGraftTest, ARecordWithATagThatTheRunUsesIsNotForADumpWithoutIt) {
+  record(1, [](Dumper& dumper, int) {
+    dumper.dump("x", filled(1), {{"layer_id", 1}});
+    dumper.dump("x", filled(2));
+    dumper.dump("x_engine", filled(3), {{"pass", 7}});
+  });
+  Dumper dumper(test::silent_dumper());
+  Grafter grafter(config());
+  dumper.set_interceptor(grafter.interceptor());
+  const auto grafted = [&dumper](const char* name, std::initializer_list<TagRef> tags) {
+    const at::Tensor tensor = filled(-1);
+    dumper.dump(name, tensor, tags);
+    return tensor[0][0].item<float>();
+  };
+  EXPECT_EQ(grafted("x", {}), 2);  // though the one with a tag comes first
+  EXPECT_EQ(grafted("x", {{"layer_id", 1}}), 1);
+  EXPECT_EQ(grafted("x", {}), -1);  // there is no second
+  EXPECT_EQ(grafted("x_engine", {}), 3) << "a tag that this run does not know";
 }
 
 TEST_F(OfflineGraftTest, DimsOfTheRecordsSayHowShardsBecomeOne) {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <initializer_list>
 #include <limits>
 #include <string>
@@ -64,6 +65,23 @@ TEST(PlaceTest, WhatIsSaidOfOneCallCountsFirst) {
   EXPECT_EQ(both.dims, "h");
   EXPECT_EQ(both.parallel.find("tp")->size, 2);
   EXPECT_EQ(both.parallel.find("pp")->rank, 1);
+}
+
+// A peer's extras: the time must not grow with the square of their number.
+TEST(PlaceTest, AHugeDictIsReadInOneGo) {
+  constexpr int kEntries = 20000;
+  c10::impl::GenericDict inner(c10::AnyType::get(), c10::AnyType::get());
+  for (int i = 0; i < kEntries; ++i) {
+    inner.insert("a" + std::to_string(i) + "_rank", 0);
+    inner.insert("a" + std::to_string(i) + "_size", 1);
+  }
+  // And the same once more under each of many names.
+  c10::impl::GenericDict outer(c10::AnyType::get(), c10::AnyType::get());
+  for (int i = 0; i < 2000; ++i) outer.insert(std::to_string(i) + "_parallel_info", inner);
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(place_in(inner).parallel.axes().size(), 64u);
+  EXPECT_EQ(place_in(outer).parallel.axes().size(), 64u);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
 }
 
 TEST(PlaceTest, ComesBackFromItsDict) {

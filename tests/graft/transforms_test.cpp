@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "dbg/error.h"
+#include "graft/receive.h"
 #include "graft/sides.h"
 
 namespace dbg {
@@ -119,6 +120,15 @@ TEST(TransformsTest, RegistrationsEnd) {
   second.remove();
 }
 
+TEST(TransformsTest, ADifferenceThatWasNotTakenHasNoNumbers) {
+  TensorDiff difference;
+  difference.note = "elements of another kind";
+  EXPECT_EQ(graft::difference_text(difference), "not compared: elements of another kind");
+  difference.compared = true;
+  difference.max_abs = 2;
+  EXPECT_THAT(graft::difference_text(difference), HasSubstr("max_abs=2 "));
+}
+
 TEST(TransformsTest, NamesThatAreNoneOfOnesOwnAreRefused) {
   const auto keep = [](const GraftInput& input) { return input.target; };
   for (const char* name : {"", "identity", "a:b", "select"}) {
@@ -147,6 +157,11 @@ TEST(GraftConfigTest, EachFaultIsNamedWithItsValue) {
   EXPECT_THAT(with([](GraftConfig& c) { c.backend = "nccl"; }), HasSubstr("grafter_backend: got 'nccl'"));
   EXPECT_THAT(with([](GraftConfig& c) { c.group_name = "a/b"; }), HasSubstr("grafter_group_name"));
   EXPECT_THAT(with([](GraftConfig& c) { c.transform = "select:x"; }), HasSubstr("'select:x' is no transform of ours"));
+  EXPECT_THAT(with([](GraftConfig& c) { c.transform = "selct:0"; }), HasSubstr("'selct:0' is none"));
+  EXPECT_EQ(with([](GraftConfig& c) { c.transform = "registered_later"; }), "(none)");
+  EXPECT_THAT(with([](GraftConfig& c) { c.baseline_world_size = 65537; }),
+              HasSubstr("grafter_baseline_world_size: got '65537'"));
+  EXPECT_THAT(with([](GraftConfig& c) { c.max_bytes = (std::int64_t{1} << 40) + 1; }), HasSubstr("grafter_max_mib"));
   EXPECT_THAT(with([](GraftConfig& c) { c.timeout = std::chrono::milliseconds(0); }), HasSubstr("grafter_timeout"));
   EXPECT_THAT(with([](GraftConfig& c) {
                 c.master_port = 0;

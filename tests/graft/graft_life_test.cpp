@@ -1,0 +1,296 @@
+// SPDX-FileCopyrightText: the dbg authors
+// SPDX-License-Identifier: Apache-2.0
+// A Grafter beside the run that it hangs on: its threads and participants, foreign code that throws or waits, strict
+// mode, the log, closing, meeting twice. On both wires.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <future>
+#include <latch>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "dbg/error.h"
+#include "dbg/world.h"
+#include "graft/sides.h"
+#include "support/log_capture.h"
+
+namespace dbg {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using test::graft_config;
+using test::run_sides;
+using test::ScopedTransform;
+using test::SideRank;
+using testing::HasSubstr;
+
+class GraftLifeTest : public testing::TestWithParam<bool> {
+ protected:
+  GraftConfig config(int baseline, int target, const std::string& transform = "") const {
+    GraftConfig made = graft_config(baseline, target);
+    made.plain_wire = GetParam();
+    made.transform = transform;
+    return made;
+  }
+
+  test::LogCapture log_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Wires, GraftLifeTest, testing::Bool(),
+                         [](const auto& wire) { return wire.param ? "Python" : "Framed"; });
+
+at::Tensor filled(double value) {
+  return at::full({2}, value, at::kFloat);
+}
+
+TEST_P(GraftLifeTest, APluginThatThrowsUnderStrictDoesSoAfterThisRanksPart) {
+  GraftConfig strict = config(1, 1);
+  strict.strict = true;
+  run_sides(strict, [](SideRank& side) {
+    const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
+    const Tags tags{{"name", "x"}};
+    const c10::IValue value(tensor);
+    Interception interception{tags, value, nullptr, 0};
+    interception.parallel_state = []() -> ParallelState { throw std::runtime_error("no such axis"); };
+    EXPECT_THROW(side.grafter.intercept(interception), Error);
+    EXPECT_TRUE(at::equal(tensor, filled(1)));
+    const at::Tensor next = filled(side.is_baseline ? 2 : -1);
+    side.dumper.dump("x", next);
+    EXPECT_TRUE(at::equal(next, filled(2)));
+  });
+  EXPECT_EQ(log_.count("this rank's place is not known: no such axis"), 2u);
+}
+
+// The transform is foreign code: others of its participant's threads may graft meanwhile, and it may wait for them.
+TEST_P(GraftLifeTest, ATransformMayWaitForAnotherThreadThatGrafts) {
+  std::function<void()> graft_another;
+  const ScopedTransform waiting("waiting", [&](const GraftInput& input) {
+    if (input.tags.find("outer") != nullptr) {
+      const auto self = current_participant();
+      auto other = std::async(std::launch::async, [&] {
+        const ParticipantScope bound(self);
+        graft_another();
+      });
+      if (other.wait_for(std::chrono::seconds(20)) != std::future_status::ready) throw std::runtime_error("waits");
+    }
+    return input.received.front();
+  });
+  run_sides(config(1, 1, "waiting"), [&](SideRank& side) {
+    const auto graft = [&side](double value, const Tags& tags) {
+      const at::Tensor tensor = filled(side.is_baseline ? value : -1);
+      const c10::IValue dumped(tensor);
+      side.grafter.intercept({tags, dumped, nullptr, 0});
+      EXPECT_TRUE(at::equal(tensor, filled(value))) << tensor;
+    };
+    if (!side.is_baseline) graft_another = [&] { graft(2, Tags{{"name", "x_inner"}}); };
+    graft(1, Tags{{"name", "x"}, {"outer", true}});
+    if (side.is_baseline) graft(2, Tags{{"name", "x_inner"}});
+    EXPECT_EQ(side.counters().off, 0u);
+  });
+}
+
+TEST_P(GraftLifeTest, ATransformMayCloseItsGrafter) {
+  Grafter* target = nullptr;
+  const ScopedTransform closing("closing", [&](const GraftInput& input) {
+    const auto began = std::chrono::steady_clock::now();
+    target->close();
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(4));
+    return input.received.front();
+  });
+  run_sides(config(1, 1, "closing"), [&](SideRank& side) {
+    if (!side.is_baseline) target = &side.grafter;
+    const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
+    side.dumper.dump("x", tensor);
+    EXPECT_TRUE(at::equal(tensor, filled(1)));
+    if (!side.is_baseline) EXPECT_EQ(side.grafter.state().phase, GraftPhase::off);
+  });
+}
+
+TEST_P(GraftLifeTest, AFaultThatComesBackIsSaidAtALimitedRate) {
+  const ScopedTransform faulty("faulty", [](const GraftInput&) -> at::Tensor { throw std::runtime_error("as ever"); });
+  run_sides(config(1, 1, "faulty"), [](SideRank& side) {
+    for (int i = 0; i < 20; ++i) {
+      side.dumper.dump("x", filled(1), {{"layer_id", i}});
+      side.dumper.dump("x_other", filled(1));
+    }
+    EXPECT_EQ(side.is_baseline ? side.counters().sent : side.counters().failed, 40u);
+  });
+  EXPECT_EQ(log_.count("as ever"), 6u);  // 1, 2, 4, 8, 16, 32
+  EXPECT_EQ(log_.count("as ever (32 times by now)"), 1u);
+}
+
+TEST_P(GraftLifeTest, WhileOffNobodysPluginsAreAsked) {
+  run_sides(config(1, 1), [](SideRank& side) {
+    side.dumper.dump("x", filled(1));
+    int asked = 0;
+    const Tags tags{{"name", "x"}};
+    const c10::IValue value(filled(1));
+    Interception interception{tags, value, nullptr, 0};
+    interception.parallel_state = [&] {
+      ++asked;
+      return ParallelState();
+    };
+    const ParticipantScope wrong(std::make_shared<const Participant>(3, 4));  // of a world of another size: off
+    side.grafter.intercept(interception);
+    const int before = asked;
+    side.grafter.intercept(interception);
+    EXPECT_EQ(asked, before);
+    EXPECT_EQ(side.counters().off, 2u);
+  });
+}
+
+TEST_P(GraftLifeTest, ParticipantsAreNotKeptAndTheirSuccessorsAreRefusedAtOnce) {
+  std::latch first_is_over(2);
+  run_sides(config(1, 1), [&](SideRank& side) {
+    std::weak_ptr<const Participant> first;
+    for (int i = 0; i < 3; ++i) {
+      const auto participant = std::make_shared<const Participant>(0, 1);
+      if (i == 0) first = participant;
+      const ParticipantScope bound(participant);
+      const auto began = std::chrono::steady_clock::now();
+      const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
+      side.dumper.dump("x", tensor);
+      EXPECT_TRUE(at::equal(tensor, filled(side.is_baseline || i == 0 ? 1 : -1)));
+      if (i == 0) first_is_over.arrive_and_wait();  // before one of them leaves
+      if (i == 0) continue;
+      EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+      EXPECT_THAT(side.grafter.state().cause, HasSubstr("another Participant object has grafted as rank 0"));
+    }
+    EXPECT_TRUE(first.expired());
+  });
+}
+
+TEST_P(GraftLifeTest, AnExceptionOfTheTwinsKindNeverReachesTheModelUnlessStrict) {
+  GraftConfig strict = config(1, 1);
+  strict.strict = true;
+  run_sides(strict, [](SideRank& side) {
+    const at::Tensor wrong = side.is_baseline ? at::ones({3}) : at::zeros({2});
+    const Tags tags{{"name", "x"}};
+    const c10::IValue value(wrong);
+    const Interception interception{tags, value, nullptr, 0};
+    if (side.is_baseline) {
+      EXPECT_NO_THROW(side.grafter.intercept(interception));
+    } else {
+      EXPECT_THROW(side.grafter.intercept(interception), Error);
+    }
+    const at::Tensor right = filled(side.is_baseline ? 4 : -1);
+    side.dumper.dump("x", right);
+    EXPECT_TRUE(at::equal(right, filled(4)));  // the protocol's step was complete
+  });
+}
+
+TEST_P(GraftLifeTest, ClosingEndsACallThatWaits) {
+  GraftConfig told = config(1, 1);
+  run_sides(told, [&](SideRank& side) {
+    side.dumper.dump("x", filled(1));
+    if (side.is_baseline) {
+      const auto began = steady_clock::now();
+      std::thread closer([&] { side.grafter.close(); });
+      side.dumper.dump("x", filled(1));  // the target never comes
+      closer.join();
+      EXPECT_LT(steady_clock::now() - began, std::chrono::seconds(10));
+    }
+  });
+}
+
+TEST_P(GraftLifeTest, ClosingEndsACallThatMeets) {
+  for (const GraftRole role : {GraftRole::baseline, GraftRole::target}) {
+    GraftConfig told = config(1, 1);
+    told.role = role;
+    told.timeout = std::chrono::seconds(60);
+    Grafter grafter(told);
+    std::promise<GraftState> is_over;
+    auto over = is_over.get_future();
+    std::thread dumping([&] {
+      const ParticipantScope bound(std::make_shared<const Participant>(0, 1));
+      const Tags tags{{"name", "x"}};
+      const c10::IValue value(filled(1));
+      grafter.intercept({tags, value, nullptr, 0});
+      is_over.set_value(grafter.state());
+    });
+    const std::string joins = std::string("joins: role=") + to_text(role);
+    const auto deadline = steady_clock::now() + std::chrono::seconds(20);
+    while (log_.count(joins) == 0 && steady_clock::now() < deadline) std::this_thread::yield();
+    const auto began = steady_clock::now();
+    grafter.close();
+    ASSERT_EQ(over.wait_for(std::chrono::seconds(4)), std::future_status::ready) << to_text(role);
+    EXPECT_LT(steady_clock::now() - began, std::chrono::seconds(4));
+    const GraftState state = over.get();
+    EXPECT_EQ(state.phase, GraftPhase::off);
+    EXPECT_EQ(state.cause, "it was closed");
+    EXPECT_EQ(state.counters.off, 1u);
+    dumping.join();
+  }
+}
+
+TEST_P(GraftLifeTest, ADumpAfterTheCloseMeetsNobody) {
+  GraftConfig told = config(1, 1);
+  told.timeout = std::chrono::seconds(60);
+  Grafter grafter(told);
+  const ValueInterceptor interceptor = grafter.interceptor();
+  grafter.close();
+  const Tags tags{{"name", "x"}};
+  const c10::IValue value(filled(1));
+  const auto began = steady_clock::now();
+  interceptor({tags, value, nullptr, 0});
+  EXPECT_LT(steady_clock::now() - began, std::chrono::seconds(5));
+  EXPECT_EQ(grafter.state().cause, "it was closed");
+  EXPECT_EQ(log_.count("joins:"), 0u);
+}
+
+// What the others look at to know whom they speak with stays, whoever leaves; and who comes again is told.
+TEST_P(GraftLifeTest, ASecondMeetingInOneStoreIsRefusedInWords) {
+  const GraftConfig told = config(1, 1);
+  std::latch has_left(2);
+  run_sides(told, [&](SideRank& side) {
+    side.dumper.dump("x", filled(1));
+    if (!side.is_baseline) side.grafter.close();
+    has_left.arrive_and_wait();
+    if (side.is_baseline) {
+      const World world = World::over_tcp({told.master_address, static_cast<std::uint16_t>(told.master_port), false}, 1,
+                                          2, {milliseconds(5000)});
+      EXPECT_TRUE(world.store()->check({"dbg_graft/graft/1"}));
+      return;
+    }
+    GraftConfig again = told;
+    again.role = GraftRole::target;
+    Grafter second(again);
+    const Tags tags{{"name", "x"}};
+    const c10::IValue value(filled(1));
+    const auto began = steady_clock::now();
+    second.intercept({tags, value, nullptr, 0});
+    EXPECT_LT(steady_clock::now() - began, std::chrono::seconds(5));
+    EXPECT_THAT(second.state().cause, HasSubstr("target rank 0 has met at 127.0.0.1:"));
+    EXPECT_THAT(second.state().cause, HasSubstr("give both sides another grafter_master_port"));
+  });
+}
+
+TEST_P(GraftLifeTest, ThreadsOfOneParticipantTakeTurns) {
+  run_sides(config(1, 1), [](SideRank& side) {
+    const auto self = current_participant();
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        const ParticipantScope bound(self);
+        for (int call = 0; call < 5; ++call) {
+          const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
+          side.dumper.dump("x", tensor);
+          EXPECT_TRUE(at::equal(tensor, filled(1)));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(side.is_baseline ? side.counters().sent : side.counters().grafted, 20u);
+  });
+}
+
+}  // namespace
+}  // namespace dbg
