@@ -42,7 +42,7 @@ class Faults {
       all_.push_back(formatted("{}: '{}' is not of the language: {}", knob, text, *cause));
     }
   }
-  void add(std::string fault) { all_.push_back(std::move(fault)); }
+  void add(std::string_view fault) { all_.emplace_back(fault); }
 
   void throw_if_any() const {
     if (all_.empty()) return;
