@@ -4,6 +4,7 @@
 #pragma once
 
 #include "dbg/backend_factory.h"        // IWYU pragma: export
+#include "dbg/broadcast_topology.h"     // IWYU pragma: export
 #include "dbg/compare.h"                // IWYU pragma: export
 #include "dbg/config.h"                 // IWYU pragma: export
 #include "dbg/dims.h"                   // IWYU pragma: export
@@ -16,6 +17,7 @@
 #include "dbg/log.h"                    // IWYU pragma: export
 #include "dbg/model_parallel.h"         // IWYU pragma: export
 #include "dbg/model_parallel_layout.h"  // IWYU pragma: export
+#include "dbg/model_weights.h"          // IWYU pragma: export
 #include "dbg/parallel_state.h"         // IWYU pragma: export
 #include "dbg/participant.h"            // IWYU pragma: export
 #include "dbg/plugin.h"                 // IWYU pragma: export
@@ -23,7 +25,10 @@
 #include "dbg/reduce_op.h"              // IWYU pragma: export
 #include "dbg/runtime.h"                // IWYU pragma: export
 #include "dbg/safetensors.h"            // IWYU pragma: export
+#include "dbg/sync_report.h"            // IWYU pragma: export
 #include "dbg/tags.h"                   // IWYU pragma: export
 #include "dbg/tensor_info.h"            // IWYU pragma: export
 #include "dbg/version.h"                // IWYU pragma: export
+#include "dbg/weight_broadcaster.h"     // IWYU pragma: export
+#include "dbg/weight_source.h"          // IWYU pragma: export
 #include "dbg/world.h"                  // IWYU pragma: export

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -51,8 +52,8 @@ class AbortSignal {
 /// Raises a signal when a key appears in a store. The key's value is the cause.
 ///
 /// Asks through a client of its own, so that it never waits behind another call, and never waits in the store itself.
-/// A store that fails ends the watch without raising: the operations' own deadlines remain.
-/// Threads: one thread at a time. Owns a thread, which ends with it, or is left behind when the store is silent.
+/// A store that stops answering ends the watch without raising: the operations' own deadlines remain.
+/// Threads: one thread at a time. Owns a thread, which ends with it.
 class AbortWatch {
  public:
   AbortWatch(const c10::intrusive_ptr<c10d::Store>& store, std::string key, std::shared_ptr<AbortSignal> signal);
@@ -61,16 +62,19 @@ class AbortWatch {
   AbortWatch& operator=(const AbortWatch&) = delete;
 
  private:
-  struct Shared;
-  static void watch(Shared& shared);
+  void watch();
 
-  std::shared_ptr<Shared> shared_;  // with the thread
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::string key_;
+  std::shared_ptr<AbortSignal> signal_;
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool is_stopped_ = false;
   std::thread thread_;
 };
 
 /// Puts the cause under `key`, for every watch on it.
-/// Throws: CommError(store_down) when the store does not take it within five seconds.
-void raise_through_store(const c10::intrusive_ptr<c10d::Store>& store, const std::string& key,
-                         const std::string& cause);
+/// Throws: CommError(store_down) when the store does not take it.
+void raise_through_store(c10d::Store& store, const std::string& key, const std::string& cause);
 
 }  // namespace dbg::distributed

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/fnv_hash.h"
 #include "base/formatted.h"
 #include "dbg/error.h"
 
@@ -71,10 +72,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
     }
   }
   if (text.size() <= kMostRanksBytes) return text;
-  // FNV-1a: equal on every member, whatever its standard library.
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return formatted("{}ranks-{:016x}", ranks.size(), hash);
+  return formatted("{}ranks-{:016x}", ranks.size(), base::fnv_hash(text));
 }
 
 std::string unique_group_name(std::string_view label, const std::vector<int>& ranks, std::int64_t generation) {

@@ -239,6 +239,7 @@ class Handshake {
       if (answered.size() == request_.ranks.size()) {
         const std::string counter = formatted("{}@{}", request_.name, ranks_text(request_.ranks));
         result.generation = generations_->add(counter, 1) - 1;
+        result.nonce = own_.nonce;
         store_->put(go_key(own_.nonce), std::to_string(result.generation));
         return std::nullopt;
       }
@@ -273,6 +274,7 @@ class Handshake {
       if (!leader.empty()) {
         if (const auto go = store_->peek(go_key(leader))) {
           result.generation = std::stoll(*go);
+          result.nonce = leader;
           return std::nullopt;
         }
       }

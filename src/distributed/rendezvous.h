@@ -38,6 +38,8 @@ struct HandshakeRequest {
 /// What the members agreed on.
 struct HandshakeResult {
   std::int64_t generation = 0;  ///< how many groups of this name and these ranks were made before
+  /// The leader's, drawn for this attempt: what is kept under it is never taken for what other members left.
+  std::string nonce{};
   /// Holds what has to stay until the group is closed: the leader's word, which members may not have read yet.
   c10::intrusive_ptr<TrackedStore> keys;
 };

@@ -228,6 +228,10 @@ void StoreCaller::work(const std::shared_ptr<Shared>& shared) {
   }
 }
 
+const c10::intrusive_ptr<c10d::Store>& StoreCaller::store() const noexcept {
+  return shared_->store;
+}
+
 void StoreCaller::end(std::string why) {
   {
     const std::lock_guard lock(shared_->mutex);

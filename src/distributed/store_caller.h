@@ -81,6 +81,8 @@ class StoreCaller {
     }
   }
 
+  const c10::intrusive_ptr<c10d::Store>& store() const noexcept;
+
   /// From here on every call fails, those that are under way at once: whoever waits for something in the store is to
   /// go. For all that stand on it, and for good.
   void end(std::string why);

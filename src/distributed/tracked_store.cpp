@@ -71,7 +71,8 @@ void TrackedStore::set(const std::string& key, const std::vector<std::uint8_t>& 
 
 std::vector<std::uint8_t> TrackedStore::compareSet(const std::string& key, const std::vector<std::uint8_t>& expected,
                                                    const std::vector<std::uint8_t>& desired) {
-  remember(full(key));
+  // What another's `peek` does writes nothing.
+  if (expected.empty() || expected != desired) remember(full(key));
   return call("compare_set", [key = full(key), expected, desired](c10d::Store& inner) {
     return inner.compareSet(key, expected, desired);
   });
@@ -148,6 +149,14 @@ c10::intrusive_ptr<c10d::Store> TrackedStore::clone() {
   return c10::intrusive_ptr<c10d::Store>::unsafe_steal_from_new(new TrackedStore(caller_, prefix_, written_, timeout_));
 }
 
+c10::intrusive_ptr<TrackedStore> TrackedStore::with_own_client() {
+  // By the caller, since a client of a store that is silent waits for it already when it is made.
+  const c10::intrusive_ptr<c10d::Store> own =
+      caller_->call("clone", [store = inner()](c10d::Store&) { return clone_of(store); });
+  return c10::intrusive_ptr<TrackedStore>::unsafe_steal_from_new(
+      new TrackedStore(StoreCaller::of(own), prefix_, written_, timeout_));
+}
+
 void TrackedStore::set_deadline(std::optional<Clock::time_point> deadline) {
   written_->deadline.store(deadline.value_or(Clock::time_point::max()), std::memory_order_relaxed);
 }
@@ -196,7 +205,7 @@ bool PollPause::wait(Clock::time_point deadline) {
   const auto now = Clock::now();
   if (now >= deadline) return false;
   std::this_thread::sleep_for(std::min<Clock::duration>(next_, deadline - now));
-  next_ = std::min(next_ * 2, std::chrono::microseconds(50000));
+  next_ = std::min(next_ * 2, most_);
   return true;
 }
 

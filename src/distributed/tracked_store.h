@@ -77,6 +77,13 @@ class TrackedStore : public c10d::Store {
   /// others are not tried then (it is likely gone). Never throws.
   bool delete_written_keys() noexcept;
 
+  /// The store it stands on.
+  const c10::intrusive_ptr<c10d::Store>& inner() const noexcept {
+    return caller_->store();
+  }
+  /// A clone that stands on a clone of `inner`, so that the calls of one hold up nobody in the other. Throws: as a call.
+  c10::intrusive_ptr<TrackedStore> with_own_client();
+
   /// With the prefix, sorted: for tests and messages.
   std::vector<std::string> written_keys() const;
 
@@ -108,13 +115,15 @@ class TrackedStore : public c10d::Store {
   std::shared_ptr<Written> written_;  // shared with clones
 };
 
-/// Waits between two looks at a store: shortly at first, then longer, never above 50 ms.
+/// Waits between two looks at a store: shortly at first, then longer, never above `most`.
 class PollPause {
  public:
+  explicit PollPause(std::chrono::microseconds most = std::chrono::milliseconds(50)) : most_(most) {}
   /// Sleeps, at most until `deadline`; false when that has passed.
   bool wait(std::chrono::steady_clock::time_point deadline);
 
  private:
+  std::chrono::microseconds most_;
   std::chrono::microseconds next_{100};
 };
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/fnv_hash.h"
 #include "base/formatted.h"
 #include "dbg/error.h"
 
@@ -162,9 +163,7 @@ std::string where_all_are(const std::vector<FrameHeader>& headers, const std::ve
 }  // namespace
 
 std::uint64_t hash_of_name(const std::string& name) noexcept {
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return hash;
+  return base::fnv_hash(name);
 }
 
 FrameTags tags_of_call(const Tags& tags) {

@@ -67,7 +67,7 @@ TEST(AbortWatchTest, RaisesWhenTheKeyAppears) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto signal = std::make_shared<AbortSignal>();
   const AbortWatch watch(store, "abort", signal);
-  raise_through_store(store, "abort", "the source ended");
+  raise_through_store(*store, "abort", "the source ended");
   const auto deadline = steady_clock::now() + std::chrono::seconds(20);
   while (!signal->cause() && steady_clock::now() < deadline) std::this_thread::yield();
   EXPECT_EQ(signal->cause(), "the source ended");
@@ -95,7 +95,7 @@ TEST(AbortWatchTest, AStoreThatIsDownRaisesNothing) {
   const auto signal = std::make_shared<AbortSignal>();
   { const AbortWatch watch(c10::make_intrusive<NoStore>(), "abort", signal); }
   EXPECT_FALSE(signal->cause().has_value());
-  const auto store = c10::make_intrusive<NoStore>();
+  NoStore store;
   try {
     raise_through_store(store, "abort", "cause");
     ADD_FAILURE() << "no error";

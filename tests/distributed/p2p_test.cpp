@@ -165,7 +165,7 @@ TEST(MessageFailureTest, AKeyInTheStoreEndsTheWaitOnEveryRank) {
     const auto half = test::make_gloo_half(store, rank, 3);
     barrier(*half);
     if (rank == 2) {
-      raise_through_store(store, "abort", "the source ended");
+      raise_through_store(*store, "abort", "the source ended");
     } else {
       const auto signal = std::make_shared<AbortSignal>();
       const AbortWatch watch(store, "abort", signal);

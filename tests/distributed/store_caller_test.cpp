@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "dbg/error.h"
-#include "distributed/abort_signal.h"
 #include "distributed/tracked_store.h"
 
 namespace dbg::distributed {
@@ -178,15 +177,6 @@ TEST_F(StoreCallerTest, GroupsKeysEndInTimeAlsoOneInAnother) {
   EXPECT_FALSE(keys->delete_written_keys());
   EXPECT_LT(Clock::now() - began, milliseconds(2000));
   EXPECT_NE(nested->fault(), std::nullopt);
-}
-
-TEST_F(StoreCallerTest, AnAbortWatchIsLeftBehind) {
-  store_->stop();
-  const auto signal = std::make_shared<AbortSignal>();
-  const auto began = Clock::now();
-  { const AbortWatch watch(store_, "abort", signal); }
-  EXPECT_LT(Clock::now() - began, milliseconds(2000));
-  EXPECT_FALSE(signal->cause().has_value());
 }
 
 }  // namespace

@@ -109,6 +109,25 @@ TEST_P(TrackedStoreTest, WaitsOneAfterTheOtherEndAtTheDeadline) {
   store_->wait({"key"}, milliseconds(5000));
 }
 
+TEST_P(TrackedStoreTest, RemembersNoKeyThatAStoreOnTopOnlyLookedAt) {
+  TrackedStore top(store_, "top");
+  EXPECT_EQ(top.peek("key"), std::nullopt);
+  EXPECT_TRUE(store_->written_keys().empty());
+  top.put("key", "1");
+  EXPECT_EQ(top.peek("key"), "1");
+  EXPECT_EQ(store_->written_keys(), (std::vector<std::string>{"dbg/tp/top/key"}));
+}
+
+TEST_P(TrackedStoreTest, LeavesWhatOthersDelete) {
+  store_->put("own", "1");
+  store_->put("others", "1");
+  store_->leave("others");
+  EXPECT_THAT(store_->written_keys(), testing::ElementsAre(testing::EndsWith("/own")));
+  EXPECT_TRUE(store_->delete_written_keys());
+  EXPECT_FALSE(store_->check({"own"}));
+  EXPECT_TRUE(store_->check({"others"}));
+}
+
 TEST_P(TrackedStoreTest, AMovedDeadlineEndsWaitsUnderWayOfClonesToo) {
   const c10::intrusive_ptr<c10d::Store> copy = store_->clone();
   const auto began = std::chrono::steady_clock::now();
