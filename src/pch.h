@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
 // The heavy headers that most of our sources include; precompiled once a configuration. Sources include what they use.
-// Not more of them: g++ instantiates what a precompiled header left open in every source anew.
+// Not more of them for g++, which instantiates what a precompiled header left open in every source anew.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -28,3 +28,9 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#ifdef __clang__
+#include <nlohmann/json.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#endif

@@ -20,7 +20,6 @@
 #include "broadcast/bucket_exchange.h"
 #include "broadcast/bucket_plan.h"
 #include "broadcast/nccl_calls.h"
-#include "broadcast/patient_store.h"
 #include "broadcast/sync_meeting.h"
 #include "broadcast/sync_run.h"
 #include "broadcast/sync_watch.h"
@@ -46,8 +45,7 @@ struct WeightBroadcaster::Impl {
   BroadcastOptions options;
   WorkerRole role = WorkerRole::actor;
   WorkerPlace place;
-  c10::intrusive_ptr<broadcast::PatientStore> patience;  ///< what `keys` stands on
-  c10::intrusive_ptr<distributed::TrackedStore> keys;
+  c10::intrusive_ptr<distributed::TrackedStore> keys;  ///< has a caller of its own
   std::shared_ptr<broadcast::SyncContext> context;
   std::unique_ptr<broadcast::SyncMeeting> meeting;
   std::optional<Group> group;
@@ -73,7 +71,7 @@ struct WeightBroadcaster::Impl {
   std::string describe() const;
 
   /// Throws: ConfigError for none.
-  void set_store(c10::intrusive_ptr<c10d::Store> store, const std::string& endpoint);
+  void set_store(const c10::intrusive_ptr<c10d::Store>& store, const std::string& endpoint);
   /// Throws unless this worker may sync now by the call of `wanted` role.
   void require(WorkerRole wanted) const;
   SyncReport send(WeightSource& source, std::optional<std::int64_t> wanted_version);

@@ -12,6 +12,7 @@
 #include "base/fence.h"
 #include "base/formatted.h"
 #include "broadcast/sync_meeting.h"
+#include "distributed/store_caller.h"
 
 namespace dbg::broadcast {
 namespace {
@@ -119,6 +120,8 @@ SyncCause cause_of_failure(const SyncRun& run) {
     cause.workers = {context.worker};
   } catch (const c10::DistStoreError& error) {
     return cause_of_store(context.own(), error.what_without_backtrace());
+  } catch (const distributed::StoreSilent& error) {
+    return cause_of_store(context.own(), error.what());
   } catch (...) {
     cause.text = formatted("{}: {}", context.own(), base::describe_current_exception());
     cause.workers = {context.worker};

@@ -36,12 +36,6 @@ constexpr milliseconds kHurriedLimit{2000};
 constexpr milliseconds kLeastTellEvery{250};
 constexpr milliseconds kMostTellEvery{10000};
 
-c10::intrusive_ptr<PatientStore> patience_of(const distributed::TrackedStore& store) {
-  auto* const patient = dynamic_cast<PatientStore*>(store.inner().get());
-  return patient == nullptr ? c10::intrusive_ptr<PatientStore>()
-                            : c10::intrusive_ptr<PatientStore>::reclaim_copy(patient);
-}
-
 std::vector<std::uint8_t> bytes_of(const std::string& text) {
   return {text.begin(), text.end()};
 }
@@ -126,9 +120,7 @@ SyncWatch::SyncWatch(const c10::intrusive_ptr<distributed::TrackedStore>& store,
                      bool is_actor)
     : store_(store),
       watch_store_(store_->with_own_client()),
-      patience_(patience_of(*store_)),
-      watch_patience_(patience_of(*watch_store_)),
-      usual_limit_(patience_ ? patience_->limit() : milliseconds(0)),
+      usual_limit_(store_->call_limit()),
       worker_(worker),
       num_workers_(num_workers),
       is_actor_(is_actor),
@@ -141,16 +133,16 @@ SyncWatch::~SyncWatch() {
   }
   changed_.notify_all();
   // It may be waiting for a store that says nothing.
-  if (watch_patience_) watch_patience_->close();
+  watch_store_->end("nobody watches the sync any more");
   thread_.join();
 }
 
 void SyncWatch::hurry() {
-  if (patience_) patience_->set_limit(std::min(usual_limit_, kHurriedLimit));
+  store_->set_call_limit(std::min(usual_limit_, kHurriedLimit));
 }
 
 std::shared_ptr<distributed::AbortSignal> SyncWatch::begin(const SyncId& sync) {
-  if (patience_) patience_->set_limit(usual_limit_);
+  store_->set_call_limit(usual_limit_);
   pulls_.reset();
   activity_.set_buckets(0);
   auto signal = std::make_shared<distributed::AbortSignal>();

@@ -24,7 +24,6 @@
 #include <thread>
 #include <vector>
 
-#include "broadcast/patient_store.h"
 #include "broadcast/sync_id.h"
 #include "dbg/error.h"
 #include "distributed/abort_signal.h"
@@ -86,8 +85,8 @@ class PullCount {
 /// Watches one worker's syncs, one after the other.
 ///
 /// The thread asks the store through a client of its own every 50 ms, and only while a sync is under way. Once a sync
-/// is about to fail, a store (a PatientStore) that says nothing is waited for shortly only.
-/// Threads: safe to call from any thread, except that syncs begin and end on one.
+/// is about to fail, a store that says nothing is waited for shortly only: the limit of `store`'s calls is this watch's
+/// to set. Threads: safe to call from any thread, except that syncs begin and end on one.
 class SyncWatch {
  public:
   /// `is_actor`: answers a failure with its pull count.
@@ -150,9 +149,7 @@ class SyncWatch {
 
   const c10::intrusive_ptr<distributed::TrackedStore> store_;        // of the callers' threads
   const c10::intrusive_ptr<distributed::TrackedStore> watch_store_;  // of the own thread
-  const c10::intrusive_ptr<PatientStore> patience_;                  // what store_ stands on; null: another store
-  const c10::intrusive_ptr<PatientStore> watch_patience_;            // what watch_store_ stands on; null: another store
-  const std::chrono::milliseconds usual_limit_;                      // of patience_
+  const std::chrono::milliseconds usual_limit_;                      // of store_'s calls
   const int worker_;
   const int num_workers_;
   const bool is_actor_;

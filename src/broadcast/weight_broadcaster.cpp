@@ -107,7 +107,7 @@ std::unique_ptr<WeightBroadcaster> WeightBroadcaster::create(c10::intrusive_ptr<
   auto impl = std::make_unique<Impl>();
   impl->options = checked(options);
   impl->role = role.role;
-  impl->set_store(std::move(store), impl->options.name);
+  impl->set_store(store, impl->options.name);
 
   // Before the meeting only the roles are known.
   std::vector<WorkerMetadata> actors(static_cast<std::size_t>(role.num_actors));
@@ -155,7 +155,7 @@ std::unique_ptr<WeightBroadcaster> WeightBroadcaster::create(c10::intrusive_ptr<
                   "only; pass the kind to build_topology.",
                   topology.num_senders));
   }
-  impl->set_store(std::move(store), topology.endpoint);
+  impl->set_store(store, topology.endpoint);
   impl->context = std::make_shared<SyncContext>();
   impl->context->topology = topology;
   impl->context->who = names_of(topology);
@@ -178,10 +178,10 @@ WeightBroadcaster::~WeightBroadcaster() {
   finalize();
 }
 
-void WeightBroadcaster::Impl::set_store(c10::intrusive_ptr<c10d::Store> store, const std::string& endpoint) {
+void WeightBroadcaster::Impl::set_store(const c10::intrusive_ptr<c10d::Store>& store, const std::string& endpoint) {
   if (!store) throw ConfigError("WeightBroadcaster: the store is null; give a HashStore, FileStore or TCPStore.");
-  patience = c10::make_intrusive<broadcast::PatientStore>(std::move(store), options.timeout);
-  keys = c10::make_intrusive<TrackedStore>(patience, formatted("{}/sync/{}", options.key_prefix, endpoint));
+  keys = TrackedStore::with_own_caller(store, formatted("{}/sync/{}", options.key_prefix, endpoint));
+  keys->set_call_limit(options.timeout);
 }
 
 void WeightBroadcaster::Impl::require(WorkerRole wanted) const {
@@ -226,7 +226,7 @@ void WeightBroadcaster::Impl::finalize() noexcept {
     memory.clear();
     digests.clear();
     if (last_sync.generation < 0) return;  // the others may still be reading what this rank said of itself
-    patience->set_limit(std::min(patience->limit(), kFarewell));
+    keys->set_call_limit(std::min(keys->call_limit(), kFarewell));
     meeting->forget_own("hello");
     if (!is_root()) return;
     // The others may still look at what was said of the last sync, until they say that they are through with it.

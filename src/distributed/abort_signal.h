@@ -1,17 +1,12 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
-// A way to end waiting operations from another thread, and a watch that does so when a key appears in a store.
+// A way to end waiting operations from another thread.
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
 #include <list>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace dbg::distributed {
@@ -48,33 +43,5 @@ class AbortSignal {
   std::optional<std::string> cause_;
   std::list<c10::intrusive_ptr<c10d::Work>> waiting_;
 };
-
-/// Raises a signal when a key appears in a store. The key's value is the cause.
-///
-/// Asks through a client of its own, so that it never waits behind another call, and never waits in the store itself.
-/// A store that stops answering ends the watch without raising: the operations' own deadlines remain.
-/// Threads: one thread at a time. Owns a thread, which ends with it.
-class AbortWatch {
- public:
-  AbortWatch(const c10::intrusive_ptr<c10d::Store>& store, std::string key, std::shared_ptr<AbortSignal> signal);
-  ~AbortWatch();
-  AbortWatch(const AbortWatch&) = delete;
-  AbortWatch& operator=(const AbortWatch&) = delete;
-
- private:
-  void watch();
-
-  c10::intrusive_ptr<c10d::Store> store_;
-  std::string key_;
-  std::shared_ptr<AbortSignal> signal_;
-  std::mutex mutex_;
-  std::condition_variable stopped_;
-  bool is_stopped_ = false;
-  std::thread thread_;
-};
-
-/// Puts the cause under `key`, for every watch on it.
-/// Throws: CommError(store_down) when the store does not take it.
-void raise_through_store(c10d::Store& store, const std::string& key, const std::string& cause);
 
 }  // namespace dbg::distributed

@@ -100,10 +100,26 @@ struct StoreCaller::Shared {
   bool is_over = false;            // the thread is to end
   std::optional<std::string> end;  // why no call is taken any more
   std::exception_ptr error;        // the answer, when it is one
+  milliseconds limit;
   const char* what = "";
   Clock::time_point since;
 
-  Shared(c10::intrusive_ptr<c10d::Store> of, std::string named) : store(std::move(of)), name(std::move(named)) {}
+  Shared(c10::intrusive_ptr<c10d::Store> of, std::string named)
+      : store(std::move(of)),
+        name(std::move(named)),
+        limit(store->getTimeout() > milliseconds::zero() ? store->getTimeout() : milliseconds(kLongest)) {}
+
+  /// Whether `is_reached` came true for a call begun at `began`: by `latest`, and within the limit, which may change.
+  template <class Condition>
+  bool wait(std::unique_lock<std::mutex>& lock, Clock::time_point began, Clock::time_point latest,
+            Condition is_reached) {
+    while (!is_reached()) {
+      const auto deadline = std::max(std::min(latest, began + limit), began + kShortest);
+      if (Clock::now() >= deadline) return false;
+      changed.wait_until(lock, deadline);
+    }
+    return true;
+  }
 
   std::string words() const {
     const auto silent = std::chrono::duration<double>(Clock::now() - since).count();
@@ -135,8 +151,7 @@ std::shared_ptr<StoreCaller> StoreCaller::of(const c10::intrusive_ptr<c10d::Stor
 StoreCaller::StoreCaller(c10::intrusive_ptr<c10d::Store> store)
     : shared_(std::make_shared<Shared>(store, name_of(*store))),
       owner_pid_(::getpid()),
-      is_direct_(is_bounded_by_itself(innermost(*store))),
-      longest_(store->getTimeout() > milliseconds::zero() ? store->getTimeout() : milliseconds(kLongest)) {}
+      is_direct_(is_bounded_by_itself(innermost(*store))) {}
 
 StoreCaller::~StoreCaller() {
   if (!thread_.joinable()) return;
@@ -169,11 +184,11 @@ void StoreCaller::run(const char* what, Job job, Clock::time_point latest) {
                                 owner_pid_, ::getpid()));
   }
   const auto now = Clock::now();
-  const auto deadline = std::max(std::min({thread_deadline, latest, now + longest_}), now + kShortest);
+  latest = std::min(latest, thread_deadline);
   Shared& shared = *shared_;
   std::unique_lock lock(shared.mutex);
   if (!thread_.joinable()) thread_ = std::thread([shared = shared_] { work(shared); });
-  shared.changed.wait_until(lock, deadline, [&] { return shared.is_down || shared.end || !shared.is_taken; });
+  shared.wait(lock, now, latest, [&] { return shared.is_down || shared.end || !shared.is_taken; });
   if (shared.end) throw StoreSilent(*shared.end);
   if (shared.is_down) throw StoreSilent(shared.words());
   if (shared.is_taken) shared.desert(thread_missed);
@@ -182,7 +197,7 @@ void StoreCaller::run(const char* what, Job job, Clock::time_point latest) {
   shared.what = what;
   shared.since = now;
   shared.changed.notify_all();
-  if (!shared.changed.wait_until(lock, deadline, [&] { return shared.has_answer || shared.end; })) {
+  if (!shared.wait(lock, now, latest, [&] { return shared.has_answer || shared.end; })) {
     shared.is_deserted = true;
     shared.desert(thread_missed);
   }
@@ -230,6 +245,19 @@ void StoreCaller::work(const std::shared_ptr<Shared>& shared) {
 
 const c10::intrusive_ptr<c10d::Store>& StoreCaller::store() const noexcept {
   return shared_->store;
+}
+
+void StoreCaller::set_limit(milliseconds limit) {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->limit = limit;
+  }
+  shared_->changed.notify_all();
+}
+
+milliseconds StoreCaller::limit() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->limit;
 }
 
 void StoreCaller::end(std::string why) {

@@ -65,8 +65,8 @@ class StoreCaller {
   StoreCaller& operator=(const StoreCaller&) = delete;
 
   /// Returns what `job(store)` returns, or throws what it throws. `what` names the call in errors. The job owns all
-  /// that it uses: it may outlive the caller. It ends by the thread's StoreDeadline, by `latest`, and by the store's
-  /// own timeout, but has a moment even after those have passed. Throws: StoreSilent.
+  /// that it uses: it may outlive the caller. It ends by the thread's StoreDeadline, by `latest`, and within `limit()`,
+  /// but has a moment even after those have passed. Throws: StoreSilent.
   template <class Job>
   auto call(const char* what, Job job,
             std::chrono::steady_clock::time_point latest = std::chrono::steady_clock::time_point::max()) {
@@ -82,6 +82,10 @@ class StoreCaller {
   }
 
   const c10::intrusive_ptr<c10d::Store>& store() const noexcept;
+
+  /// Of each call, from when it is made; those under way are held to it too. At first the store's own timeout.
+  void set_limit(std::chrono::milliseconds limit);
+  std::chrono::milliseconds limit() const;
 
   /// From here on every call fails, those that are under way at once: whoever waits for something in the store is to
   /// go. For all that stand on it, and for good.
@@ -102,7 +106,6 @@ class StoreCaller {
   const std::shared_ptr<Shared> shared_;  // with the thread that may be left behind
   const pid_t owner_pid_;
   const bool is_direct_;
-  const std::chrono::milliseconds longest_;
   std::thread thread_;  // under the mutex of shared_; started by the first call
 };
 

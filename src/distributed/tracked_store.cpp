@@ -149,12 +149,20 @@ c10::intrusive_ptr<c10d::Store> TrackedStore::clone() {
   return c10::intrusive_ptr<c10d::Store>::unsafe_steal_from_new(new TrackedStore(caller_, prefix_, written_, timeout_));
 }
 
+c10::intrusive_ptr<TrackedStore> TrackedStore::with_own_caller(const c10::intrusive_ptr<c10d::Store>& inner,
+                                                               std::string prefix) {
+  return c10::intrusive_ptr<TrackedStore>::unsafe_steal_from_new(new TrackedStore(
+      std::make_shared<StoreCaller>(inner), std::move(prefix), std::make_shared<Written>(), inner->getTimeout()));
+}
+
 c10::intrusive_ptr<TrackedStore> TrackedStore::with_own_client() {
   // By the caller, since a client of a store that is silent waits for it already when it is made.
   const c10::intrusive_ptr<c10d::Store> own =
       caller_->call("clone", [store = inner()](c10d::Store&) { return clone_of(store); });
+  auto caller = std::make_shared<StoreCaller>(own);
+  caller->set_limit(caller_->limit());
   return c10::intrusive_ptr<TrackedStore>::unsafe_steal_from_new(
-      new TrackedStore(StoreCaller::of(own), prefix_, written_, timeout_));
+      new TrackedStore(std::move(caller), prefix_, written_, timeout_));
 }
 
 void TrackedStore::set_deadline(std::optional<Clock::time_point> deadline) {

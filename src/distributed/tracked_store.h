@@ -34,6 +34,9 @@ c10::intrusive_ptr<c10d::Store> clone_of(const c10::intrusive_ptr<c10d::Store>& 
 class TrackedStore : public c10d::Store {
  public:
   TrackedStore(c10::intrusive_ptr<c10d::Store> inner, std::string prefix);
+  /// One that shares no thread with others on `inner`, so that its limit and its end are its own.
+  static c10::intrusive_ptr<TrackedStore> with_own_caller(const c10::intrusive_ptr<c10d::Store>& inner,
+                                                          std::string prefix);
 
   using c10d::Store::compareSet;
   using c10d::Store::set;
@@ -81,8 +84,22 @@ class TrackedStore : public c10d::Store {
   const c10::intrusive_ptr<c10d::Store>& inner() const noexcept {
     return caller_->store();
   }
-  /// A clone that stands on a clone of `inner`, so that the calls of one hold up nobody in the other. Throws: as a call.
+  /// A clone that stands on a clone of `inner`, so that the calls of one hold up nobody in the other. Has a caller of
+  /// its own, of the same limit. Throws: as a call.
   c10::intrusive_ptr<TrackedStore> with_own_client();
+
+  /// What each call may take, from when it is made; those under way are held to it too. Holds for all that share the
+  /// caller.
+  void set_call_limit(std::chrono::milliseconds limit) {
+    caller_->set_limit(limit);
+  }
+  std::chrono::milliseconds call_limit() const {
+    return caller_->limit();
+  }
+  /// From here on every call fails, those that are under way at once; of all that share the caller, and for good.
+  void end(std::string why) {
+    caller_->end(std::move(why));
+  }
 
   /// With the prefix, sorted: for tests and messages.
   std::vector<std::string> written_keys() const;

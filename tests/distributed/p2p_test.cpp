@@ -159,26 +159,6 @@ TEST(MessageFailureTest, ASignalEndsTheWait) {
   });
 }
 
-TEST(MessageFailureTest, AKeyInTheStoreEndsTheWaitOnEveryRank) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  test::run_ranks_as_threads(3, [&](int rank) {
-    const auto half = test::make_gloo_half(store, rank, 3);
-    barrier(*half);
-    if (rank == 2) {
-      raise_through_store(*store, "abort", "the source ended");
-    } else {
-      const auto signal = std::make_shared<AbortSignal>();
-      const AbortWatch watch(store, "abort", signal);
-      const CommFailure failure = failure_of(
-          [&] {
-            recv(*half, at::ones({2}), 1 - rank, 0, {.timeout = std::chrono::seconds(30), .abort = signal.get()});
-          },
-          milliseconds(3000));
-      EXPECT_THAT(failure.cause, HasSubstr("aborted: the source ended"));
-    }
-  });
-}
-
 TEST(MessageFailureTest, AMessageNobodyWaitedForBreaksTheGroup) {
   test::run_halves_as_threads(2, [&](GroupHalf& half) {
     if (half.rank_in_group == 1) return;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
@@ -62,6 +63,11 @@ class SilentStore final : public c10d::Store {
     const std::lock_guard lock(mutex_);
     is_stopped_ = true;
   }
+  // Returns when a call waits here.
+  void await_question() {
+    std::unique_lock lock(mutex_);
+    asked_.wait_for(lock, std::chrono::seconds(20), [this] { return num_waiting_ != 0; });
+  }
   void go_on() {
     const std::lock_guard lock(mutex_);
     is_stopped_ = false;
@@ -71,12 +77,17 @@ class SilentStore final : public c10d::Store {
  private:
   void answer() {
     std::unique_lock lock(mutex_);
+    ++num_waiting_;
+    asked_.notify_all();
     changed_.wait(lock, [this] { return !is_stopped_; });
+    --num_waiting_;
   }
   c10d::HashStore inner_;
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::condition_variable asked_;
   bool is_stopped_ = false;
+  int num_waiting_ = 0;
 };
 
 class StoreCallerTest : public testing::Test {
@@ -155,6 +166,36 @@ TEST_F(StoreCallerTest, OneThatIsLeftBehindHoldsUpNobody) {
   const auto began = Clock::now();
   caller_.reset();
   EXPECT_LT(Clock::now() - began, milliseconds(1000));
+}
+
+TEST_F(StoreCallerTest, AShorterLimitHoldsForCallsUnderWay) {
+  store_->stop();
+  std::thread other([&] {
+    store_->await_question();
+    caller_->set_limit(milliseconds(10));
+  });
+  EXPECT_THAT(silence(milliseconds(20000), milliseconds(5000)), HasSubstr("does not answer"));
+  EXPECT_EQ(caller_->limit(), milliseconds(10));
+  other.join();
+}
+
+TEST_F(StoreCallerTest, TheEndEndsWhatWaitsThereAndNobodyElse) {
+  const auto others = c10::make_intrusive<TrackedStore>(store_, "dbg");
+  const auto keys = TrackedStore::with_own_caller(store_, "sync");
+  const auto clone = keys->with_own_client();
+  store_->stop();
+  std::thread other([&] {
+    store_->await_question();
+    keys->end("the sync is over");
+  });
+  const auto began = Clock::now();
+  EXPECT_THAT([&] { keys->put("a", "1"); }, testing::ThrowsMessage<StoreSilent>(HasSubstr("the sync is over")));
+  EXPECT_LT(Clock::now() - began, milliseconds(5000));
+  other.join();
+  store_->go_on();
+  EXPECT_THROW(keys->put("a", "1"), StoreSilent);
+  clone->put("b", "1");
+  others->put("c", "1");
 }
 
 TEST_F(StoreCallerTest, AllThatStandOnAStoreShareOne) {
