@@ -22,6 +22,7 @@
 
 #include "base/fork_lock.h"
 #include "base/formatted.h"
+#include "base/vectorized.h"
 #include "dbg/error.h"
 
 namespace dbg::base {
@@ -124,7 +125,9 @@ void widen_all(const std::byte* raw, std::size_t count, Wide* out) {
   if constexpr (std::is_same_v<T, BoolByte>) {
     for (std::size_t i = 0; i < count; ++i) out[i] = raw[i] != std::byte{0} ? Wide(1) : Wide(0);
   } else if constexpr (std::is_arithmetic_v<T>) {
-    for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<Wide>(load<T>(raw + i * sizeof(T)));
+    vectorized([=]() DBG_INLINED {
+      for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<Wide>(load<T>(raw + i * sizeof(T)));
+    });
   } else if constexpr (sizeof(T) == 1) {
     const auto& values = made_once<&values_of_float8<T>>();
     for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<Wide>(values[static_cast<std::uint8_t>(raw[i])]);

@@ -14,6 +14,7 @@
 #include "base/fence.h"
 #include "base/formatted.h"
 #include "base/tensor_blocks.h"
+#include "base/vectorized.h"
 #include "dbg/tensor_info.h"
 
 namespace dbg {
@@ -69,44 +70,49 @@ class PairSums {
   // Returns false, having changed nothing, when a number is not finite.
   bool add_finite(const Wide* x, const Wide* y, std::size_t count, std::int64_t start) {
     // Side by side for vector instructions; the chunks' sums then meet in a long double.
-    constexpr std::size_t kLanes = sizeof(Wide) == sizeof(double) ? 4 : 1;
+    constexpr std::size_t kLanes = sizeof(Wide) == sizeof(double) ? 8 : 1;
+    using Row = std::array<Wide, kLanes>;
     struct Lanes {
-      std::array<Wide, kLanes> squares{};
-      std::array<Wide, kLanes> squared_differences{};
-      std::array<Wide, kLanes> differences{};
-      std::array<Wide, kLanes> largest{};
-      std::array<std::int64_t, kLanes> differing{};
-      std::array<std::int64_t, kLanes> odd{};
+      Row squares{};
+      Row squared_differences{};
+      Row differences{};
+      Row largest{};
+      Row differing{};  // a count
+      Row odd{};        // zero as long as all numbers are finite, then NaN
     } lanes;
-    const auto add = [&lanes](Wide a, Wide b, std::size_t lane) {
-      const Wide difference = std::abs(a - b);
-      lanes.squares[lane] += a * a + b * b;
-      lanes.squared_differences[lane] += difference * difference;
-      lanes.differences[lane] += difference;
-      lanes.largest[lane] = difference > lanes.largest[lane] ? difference : lanes.largest[lane];
-      lanes.differing[lane] += a != b;
-      lanes.odd[lane] += !((a - a) + (b - b) == 0);
-    };
-    std::size_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      for (std::size_t lane = 0; lane < kLanes; ++lane) add(x[i + lane], y[i + lane], lane);
-    }
-    for (; i < count; ++i) add(x[i], y[i], 0);
-    for (const std::int64_t odd : lanes.odd) {
-      if (odd != 0) return false;
+    base::vectorized([&lanes, x, y, count]() DBG_INLINED {
+      Lanes own;  // nothing that is read can be part of it, so it stays in registers
+      const auto add = [&own](Wide a, Wide b, std::size_t lane) DBG_INLINED {
+        const Wide difference = std::abs(a - b);
+        own.squares[lane] += a * a + b * b;
+        own.squared_differences[lane] += difference * difference;
+        own.differences[lane] += difference;
+        own.largest[lane] = difference > own.largest[lane] ? difference : own.largest[lane];
+        own.differing[lane] += a != b ? Wide(1) : Wide(0);
+        own.odd[lane] += (a - a) + (b - b);
+      };
+      std::size_t i = 0;
+      for (; i + kLanes <= count; i += kLanes) {
+        for (std::size_t lane = 0; lane < kLanes; ++lane) add(x[i + lane], y[i + lane], lane);
+      }
+      for (; i < count; ++i) add(x[i], y[i], 0);
+      lanes = own;
+    });
+    for (const Wide odd : lanes.odd) {
+      if (!(odd == 0)) return false;
     }
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
       squares_ += lanes.squares[lane];
       squared_differences_ += lanes.squared_differences[lane];
       differences_ += lanes.differences[lane];
-      differing_ += lanes.differing[lane];
+      differing_ += static_cast<std::int64_t>(lanes.differing[lane]);
     }
     measured_ += static_cast<std::int64_t>(count);
     const Wide largest = *std::max_element(lanes.largest.begin(), lanes.largest.end());
     if (largest > largest_) {
       largest_ = largest;
-      for (i = 0; std::abs(x[i] - y[i]) != largest; ++i) {
-      }
+      std::size_t i = 0;
+      while (std::abs(x[i] - y[i]) != largest) ++i;
       largest_at_ = start + static_cast<std::int64_t>(i);
     }
     return true;

@@ -8,10 +8,11 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <vector>
+#include <numeric>
 
 #include "base/dtype.h"
 #include "base/tensor_blocks.h"
+#include "base/vectorized.h"
 #include "compare/cast_difference.h"
 #include "compare/number_walk.h"
 #include "compare/percentiles.h"
@@ -23,7 +24,7 @@ using base::NumberKind;
 
 // Sums of products, in lanes for vector instructions.
 struct Sums {
-  static constexpr std::size_t kLanes = 4;
+  static constexpr std::size_t kLanes = 8;
   std::array<double, kLanes> xx{};
   std::array<double, kLanes> yy{};
   std::array<double, kLanes> xy{};
@@ -35,12 +36,16 @@ struct Sums {
   }
 
   void add_finite(const double* x, const double* y, std::size_t count) {
-    Sums sums;  // a local one: nothing that is read can be part of it, so it stays in registers
-    std::size_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      for (std::size_t lane = 0; lane < kLanes; ++lane) sums.add(x[i + lane], y[i + lane], lane);
-    }
-    for (; i < count; ++i) sums.add(x[i], y[i], 0);
+    Sums sums;
+    base::vectorized([&]() DBG_INLINED {
+      Sums part;  // a local one: nothing that is read can be part of it, so it stays in registers
+      std::size_t i = 0;
+      for (; i + kLanes <= count; i += kLanes) {
+        for (std::size_t lane = 0; lane < kLanes; ++lane) part.add(x[i + lane], y[i + lane], lane);
+      }
+      for (; i < count; ++i) part.add(x[i], y[i], 0);
+      sums = part;
+    });
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
       xx[lane] += sums.xx[lane];
       yy[lane] += sums.yy[lane];
@@ -54,7 +59,9 @@ struct Sums {
     }
   }
 
-  static double total(const std::array<double, kLanes>& lanes) { return lanes[0] + lanes[1] + lanes[2] + lanes[3]; }
+  static double total(const std::array<double, kLanes>& lanes) {
+    return std::accumulate(lanes.begin(), lanes.end(), 0.0);
+  }
 
   double cosine() const {
     const double product = std::sqrt(total(xx)) * std::sqrt(total(yy));
@@ -80,9 +87,13 @@ struct Range {
 std::int64_t count_outside_finite(const double* magnitude, const double* distance, std::size_t elements,
                                   ElementTolerance tolerance) {
   std::int64_t outside = 0;
-  for (std::size_t i = 0; i < elements; ++i) {
-    outside += distance[i] > tolerance.atol + tolerance.rtol * magnitude[i];
-  }
+  base::vectorized([&]() DBG_INLINED {
+    std::int64_t count = 0;
+    for (std::size_t i = 0; i < elements; ++i) {
+      count += distance[i] > tolerance.atol + tolerance.rtol * magnitude[i];
+    }
+    outside = count;
+  });
   return outside;
 }
 
@@ -119,11 +130,6 @@ bool fits_float(at::ScalarType dtype) {
 }
 
 template <class Real>
-void fill(const double* from, std::size_t count, Real* to) {
-  for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<Real>(from[i]);
-}
-
-template <class Real>
 void find(const at::Tensor& a, const at::Tensor& b, const TensorDiff& difference, TensorMetrics& metrics) {
   const ElementTolerance tolerance = element_tolerance_of(coarser_of(a.scalar_type(), b.scalar_type()));
   const bool is_finite = difference.nan_in_both + difference.nan_only_in_a + difference.nan_only_in_b +
@@ -137,22 +143,12 @@ void find(const at::Tensor& a, const at::Tensor& b, const TensorDiff& difference
   Range range;
   std::int64_t outside = 0;
   static_assert(NumberWalk::kChunk <= PercentileFinder<Real>::kMostAtOnce);
-  std::array<Real, NumberWalk::kChunk> values;
   for (bool is_first = true; of_a.wants_pass() || of_b.wants_pass() || of_difference.wants_pass(); is_first = false) {
     NumberWalk walk(a, b);
     while (walk.next()) {
-      if (of_a.wants_pass()) {
-        fill(walk.size_a(), walk.elements(), values.data());
-        of_a.add(values.data(), walk.elements());
-      }
-      if (!is_same && of_b.wants_pass()) {
-        fill(walk.size_b(), walk.elements(), values.data());
-        of_b.add(values.data(), walk.elements());
-      }
-      if (!is_same && of_difference.wants_pass()) {
-        fill(walk.distance(), walk.elements(), values.data());
-        of_difference.add(values.data(), walk.elements());
-      }
+      if (of_a.wants_pass()) of_a.add(walk.size_a(), walk.elements());
+      if (!is_same && of_b.wants_pass()) of_b.add(walk.size_b(), walk.elements());
+      if (!is_same && of_difference.wants_pass()) of_difference.add(walk.distance(), walk.elements());
       if (!is_first || is_same) continue;
       if (is_finite) {
         sums.add_finite(walk.a(), walk.b(), walk.numbers());

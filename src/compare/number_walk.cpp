@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/dtype.h"
+#include "base/vectorized.h"
 
 namespace dbg::compare {
 namespace {
@@ -44,10 +45,14 @@ bool NumberWalk::next() {
   widen(dtype_a_, blocks_a_, in_block_, elements_, numbers_each_, a_.data());
   widen(dtype_b_, blocks_b_, in_block_, elements_, numbers_each_, b_.data());
   if (numbers_each_ == 1) {
-    for (std::size_t i = 0; i < elements_; ++i) {
-      size_a_[i] = std::abs(a_[i]);
-      distance_[i] = a_[i] == b_[i] ? 0 : std::abs(a_[i] - b_[i]);  // equal infinities too
-    }
+    const auto measure = [a = a_.data(), b = b_.data(), size_a = size_a_.data(), distance = distance_.data(),
+                          elements = elements_]() DBG_INLINED {
+      for (std::size_t i = 0; i < elements; ++i) {
+        size_a[i] = std::abs(a[i]);
+        distance[i] = a[i] == b[i] ? 0 : std::abs(a[i] - b[i]);  // equal infinities too
+      }
+    };
+    base::vectorized(measure);
     return true;
   }
   for (std::size_t i = 0; i < elements_; ++i) {

@@ -9,12 +9,19 @@
 #include <limits>
 #include <numeric>
 
+#include "base/vectorized.h"
+#include "compare/rank_select.h"
+
 namespace dbg::compare {
 
 template <class Real>
-PercentileFinder<Real>::PercentileFinder(std::int64_t values) : keeps_(values <= kMostKept), counts_(2) {
-  for (Counts& counts : counts_) counts.fill(0);
-  if (keeps_) kept_.reserve(static_cast<std::size_t>(values));
+PercentileFinder<Real>::PercentileFinder(std::int64_t values) : keeps_(values <= kMostKept) {
+  if (keeps_) {
+    kept_.reserve(static_cast<std::size_t>(values));
+  } else {
+    counts_.resize(2);
+    for (Counts& counts : counts_) counts.fill(0);
+  }
 }
 
 // Order of keys is order of values.
@@ -48,23 +55,36 @@ int PercentileFinder<Real>::shift_of(int level) noexcept {
   return std::max(kKeyBits - (level + 1) * kDigitBits, 0);
 }
 
+// Returns how many keys there are: NaN has none.
 template <class Real>
-void PercentileFinder<Real>::add(const Real* values, std::size_t count_of_values) {
-  std::array<Key, kMostAtOnce> keys;
+std::size_t PercentileFinder<Real>::make_keys(const double* values, std::size_t count_of_values, Key* keys) noexcept {
   std::size_t nans = 0;
-  for (std::size_t i = 0; i < count_of_values; ++i) {
-    keys[i] = key_of(values[i]);
-    nans += values[i] != values[i];
-  }
-  std::size_t keys_count = count_of_values;
-  if (nans > 0) {
-    keys_count = 0;
+  base::vectorized([&]() DBG_INLINED {
+    std::size_t found = 0;
     for (std::size_t i = 0; i < count_of_values; ++i) {
-      if (values[i] == values[i]) keys[keys_count++] = key_of(values[i]);
+      keys[i] = key_of(static_cast<Real>(values[i]));
+      found += values[i] != values[i];
     }
+    nans = found;
+  });
+  if (nans == 0) return count_of_values;
+  std::size_t made = 0;
+  for (std::size_t i = 0; i < count_of_values; ++i) {
+    if (values[i] == values[i]) keys[made++] = keys[i];
   }
-  count(keys.data(), keys_count);
-  if (keeps_) kept_.insert(kept_.end(), keys.data(), keys.data() + keys_count);
+  return made;
+}
+
+template <class Real>
+void PercentileFinder<Real>::add(const double* values, std::size_t count_of_values) {
+  if (keeps_) {
+    const std::size_t before = kept_.size();
+    kept_.resize(before + count_of_values);
+    kept_.resize(before + make_keys(values, count_of_values, kept_.data() + before));
+    return;
+  }
+  std::array<Key, kMostAtOnce> keys;
+  count(keys.data(), make_keys(values, count_of_values, keys.data()));
 }
 
 template <class Real>
@@ -96,9 +116,13 @@ void PercentileFinder<Real>::count(const Key* keys, std::size_t keys_count) noex
 
 template <class Real>
 void PercentileFinder<Real>::want_percentiles() {
-  for (std::size_t digit = 0; digit < kDigits; ++digit) counts_[0][digit] += counts_[1][digit];
-  counts_.resize(1);
-  for (const std::uint64_t count : counts_.front()) values_ += count;
+  if (keeps_) {
+    values_ = kept_.size();
+  } else {
+    for (std::size_t digit = 0; digit < kDigits; ++digit) counts_[0][digit] += counts_[1][digit];
+    counts_.resize(1);
+    for (const std::uint64_t count : counts_.front()) values_ += count;
+  }
   if (values_ == 0) return;
   for (const int percent : kPercentiles) {
     const double place = static_cast<double>(values_ - 1) * percent / 100;
@@ -139,50 +163,16 @@ void PercentileFinder<Real>::follow_digit() {
   }
   tables_.push_back(std::move(next));
   ++level_;
-  if (keeps_) return;
   counts_.resize(wants_pass() ? made : 0);
   for (Counts& counts : counts_) counts.fill(0);
 }
 
-// What shares its first digit with a wanted value is sorted as far as needed.
 template <class Real>
 void PercentileFinder<Real>::select_among_kept() {
-  const Next& first = tables_.front().front();
-  const Counts& counts = counts_.front();
-  std::vector<std::size_t> ends(wanted_.size() + 1, 0);  // of the groups by first digit, one behind the other
-  for (std::size_t digit = 0; digit < kDigits; ++digit) {
-    if (first[digit] != 0) ends[first[digit]] = static_cast<std::size_t>(counts[digit]);
-  }
-  std::partial_sum(ends.begin(), ends.end(), ends.begin());
-  // Without a branch: which of the values are wanted follows no pattern. What is not is overwritten by the next.
-  std::vector<Key> found(ends.back() + 1);
-  std::size_t candidates = 0;
-  for (const Key key : kept_) {
-    found[candidates] = key;
-    candidates += first[key >> shift_of(0)] != 0;
-  }
-  std::vector<Key> sorted(candidates);
-  std::vector<std::size_t> places(ends.begin(), ends.end() - 1);
-  for (std::size_t i = 0; i < candidates; ++i) sorted[places[first[found[i] >> shift_of(0)] - 1u]++] = found[i];
-  std::size_t settled = 0;  // values that are in their place, with all that are smaller before them
-  for (const std::size_t which : order_) {
-    Wanted& wanted = wanted_[which];
-    const std::size_t at = ends[wanted.table] + static_cast<std::size_t>(wanted.rank_in_table);
-    if (at >= settled) {
-      const auto place = sorted.begin() + static_cast<std::ptrdiff_t>(at);
-      const auto begin = sorted.begin() + static_cast<std::ptrdiff_t>(std::max(settled, ends[wanted.table]));
-      const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(ends[wanted.table + 1]);
-      if (place == begin) {
-        std::iter_swap(place, std::min_element(begin, end));
-      } else if (place == end - 1) {
-        std::iter_swap(place, std::max_element(begin, end));
-      } else {
-        std::nth_element(begin, place, end);
-      }
-      settled = at + 1;
-    }
-    wanted.key = sorted[at];
-  }
+  std::vector<std::uint64_t> ranks;
+  for (const std::size_t which : order_) ranks.push_back(wanted_[which].rank_in_table);
+  const std::vector<Key> keys = select_ranks(kept_, ranks);
+  for (std::size_t i = 0; i < keys.size(); ++i) wanted_[order_[i]].key = keys[i];
   kept_ = {};
   level_ = kLevels;
 }
@@ -194,8 +184,11 @@ void PercentileFinder<Real>::end_pass() {
     level_ = kLevels;
     return;
   }
-  follow_digit();
-  if (keeps_) select_among_kept();
+  if (keeps_) {
+    select_among_kept();
+  } else {
+    follow_digit();
+  }
 }
 
 template <class Real>

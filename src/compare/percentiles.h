@@ -33,8 +33,8 @@ class PercentileFinder {
   explicit PercentileFinder(std::int64_t values);
 
   bool wants_pass() const noexcept { return level_ < kLevels; }
-  /// Takes up to `kMostAtOnce` values.
-  void add(const Real* values, std::size_t count);
+  /// Takes up to `kMostAtOnce` values, rounded to `Real`.
+  void add(const double* values, std::size_t count);
   void end_pass();
 
   /// NaN where there were no values.
@@ -59,6 +59,7 @@ class PercentileFinder {
 
   static Key key_of(Real value) noexcept;
   static Real value_of(Key key) noexcept;
+  static std::size_t make_keys(const double* values, std::size_t count, Key* keys) noexcept;
   static int bits_of(int level) noexcept;
   static int shift_of(int level) noexcept;
 

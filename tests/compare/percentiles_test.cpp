@@ -22,7 +22,9 @@ Percentiles find(const std::vector<Real>& values, bool keeps = true) {
                                       : PercentileFinder<Real>::kMostKept + 1);
   while (finder.wants_pass()) {
     for (std::size_t at = 0; at < values.size(); at += chunk) {
-      finder.add(values.data() + at, std::min(chunk, values.size() - at));
+      const std::vector<double> part(values.begin() + static_cast<std::ptrdiff_t>(at),
+                                     values.begin() + static_cast<std::ptrdiff_t>(std::min(at + chunk, values.size())));
+      finder.add(part.data(), part.size());
     }
     finder.end_pass();
   }
