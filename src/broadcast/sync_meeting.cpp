@@ -30,10 +30,10 @@ using Json = nlohmann::json;
 constexpr milliseconds kFollowersGrace{400};
 
 // A commit is waited for on the critical path, so never long between looks; with hundreds of workers each asks less
-// often.
+// often, or they would all wait for a store that is busy with telling them that there is nothing.
 distributed::PollPause pause_among(std::size_t workers) {
   return distributed::PollPause(
-      std::chrono::microseconds(std::clamp<std::int64_t>(static_cast<std::int64_t>(workers) * 100, 5000, 50000)));
+      std::chrono::microseconds(std::clamp<std::int64_t>(static_cast<std::int64_t>(workers) * 100, 5000, 200000)));
 }
 constexpr auto kNoDeadline = steady_clock::time_point::max();
 
@@ -292,7 +292,7 @@ void SyncMeeting::forget(const SyncId& sync) {
 
 void SyncMeeting::forget_of_all(const SyncId& sync) {
   base::run_fenced([&] {
-    for (const char* name : {"begin", "pushed", "verdict", "roll", "moves"}) store_->deleteKey(sync.key(name));
+    for (const char* name : {"begin", "pushed", "news", "verdict", "roll", "moves"}) store_->deleteKey(sync.key(name));
     for (std::size_t id = 0; id < who_.size(); ++id) {
       for (const char* name : {"ready", "done", "here", "pulled"}) {
         store_->deleteKey(sync.key(formatted("{}/{}", name, id)));

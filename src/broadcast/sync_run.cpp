@@ -39,10 +39,26 @@ SyncCause cause_of_store(const std::string& who, const std::string& text) {
   return cause;
 }
 
+// What a worker that calls the roll already finds out; nullopt where none does, or none in time.
+std::optional<SyncCause> cause_of_another_roll(const SyncRun& run) {
+  std::optional<SyncCause> found;
+  base::run_fenced([&] {
+    if (run.watch().may_call_roll(run.id)) return;
+    const auto deadline =
+        std::chrono::steady_clock::now() + roll_limit(run.context->num_workers()) + std::chrono::milliseconds(200);
+    distributed::PollPause pause;
+    do {
+      found = run.watch().verdict(run.id).cause;
+    } while (!found && pause.wait(deadline));
+  });
+  return found;
+}
+
 // A peer did not do its part. Silent ranks are to blame; else it is told what each is doing.
 SyncCause cause_of_wait(const SyncRun& run, CommErrorKind kind, const std::vector<int>& peers,
                         const std::string& what) {
   const SyncContext& context = *run.context;
+  if (const auto found = cause_of_another_roll(run)) return *found;
   SyncCause cause;
   cause.kind = kind;
   const SyncWatch::Roll roll = run.watch().call_roll(run.id, roll_limit(context.num_workers()));
@@ -51,7 +67,8 @@ SyncCause cause_of_wait(const SyncRun& run, CommErrorKind kind, const std::vecto
   for (const int worker : roll.silent) silent.push_back(name(worker));
   if (!silent.empty()) {
     cause.workers = roll.silent;
-    cause.text = formatted("no word from {}: {} {}", fmt::join(silent, ", "), context.own(), what);
+    cause.text = formatted("no word from {}: {} {}; {} buckets were through there", fmt::join(silent, ", "),
+                           context.own(), what, run.watch().activity().buckets());
     cause.advice = "see whether that process still runs";
     if (cause.kind == CommErrorKind::broken) cause.kind = CommErrorKind::peer_lost;
     return cause;

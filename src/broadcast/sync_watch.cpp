@@ -18,7 +18,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using Json = nlohmann::json;
 
-constexpr milliseconds kPoll{50};
+constexpr std::int64_t kLeastPeriod = 50;  // ms
+constexpr std::int64_t kMostPeriod = 500;
 constexpr std::size_t kLongestText = 4000;
 
 CommErrorKind kind_from(const std::string& text) {
@@ -116,6 +117,10 @@ void PullCount::reset() {
   is_frozen_ = false;
 }
 
+milliseconds watch_period(int num_workers) {
+  return milliseconds(std::clamp<std::int64_t>(num_workers / 10, kLeastPeriod, kMostPeriod));
+}
+
 SyncWatch::SyncWatch(const c10::intrusive_ptr<distributed::TrackedStore>& store, int worker, int num_workers,
                      bool is_actor)
     : store_(store),
@@ -181,7 +186,7 @@ void SyncWatch::watch() {
       }
     }
     lock.lock();
-    changed_.wait_for(lock, kPoll, [&] { return is_stopped_; });
+    changed_.wait_for(lock, watch_period(num_workers_), [&] { return is_stopped_; });
   }
 }
 
@@ -212,12 +217,13 @@ void SyncWatch::look() {
     signal = signal_;
   }
   if (sync.generation < 0 || !signal) return;
-  if (!has_answered && watch_store_->check({sync.key("roll")})) {
+  const bool is_news = !(has_answered && has_told_pulls) && watch_store_->check({sync.key("news")});
+  if (is_news && !has_answered && watch_store_->check({sync.key("roll")})) {
     tell(sync, "here", activity_.text());
     const std::lock_guard lock(mutex_);
     if (sync_ == sync) has_answered_ = true;
   }
-  if (!has_told_pulls && watch_store_->check({sync.key("verdict")})) {
+  if (is_news && !has_told_pulls && watch_store_->check({sync.key("verdict")})) {
     // Never a `get`: it waits when the root has just forgotten the sync.
     const auto text = watch_store_->peek(sync.key("verdict"));
     if (!text || *text == kCommit) return;
@@ -239,7 +245,13 @@ void SyncWatch::look() {
   take_back_if_forgotten(sync, sync.key("moves"));
 }
 
+void SyncWatch::announce(const SyncId& sync) {
+  store_->put(sync.key("news"), "look");
+  store_->leave(sync.key("news"));
+}
+
 std::string SyncWatch::write_verdict(const SyncId& sync, const std::string& word) {
+  if (word != kCommit) announce(sync);
   const auto stored = store_->compareSet(sync.key("verdict"), {}, bytes_of(word));
   store_->leave(sync.key("verdict"));
   return {stored.begin(), stored.end()};
@@ -280,12 +292,19 @@ SyncWatch::Verdict SyncWatch::verdict(const SyncId& sync) {
   return found;
 }
 
+bool SyncWatch::may_call_roll(const SyncId& sync) {
+  const std::string own = std::to_string(worker_);
+  const auto caller = store_->compareSet(sync.key("roll"), {}, bytes_of(own));
+  store_->leave(sync.key("roll"));
+  return std::string(caller.begin(), caller.end()) == own;
+}
+
 SyncWatch::Roll SyncWatch::call_roll(const SyncId& sync, milliseconds limit) {
   Roll roll;
   roll.answers.resize(static_cast<std::size_t>(num_workers_));
   const auto refusal = base::run_fenced([&] {
-    store_->put(sync.key("roll"), "who is there?");
-    store_->leave(sync.key("roll"));
+    may_call_roll(sync);  // one that another asked for does as well
+    announce(sync);
     const auto deadline = steady_clock::now() + limit;
     distributed::PollPause pause;
     bool is_complete = false;
@@ -340,7 +359,7 @@ void SyncWatch::forget(const SyncId& sync, bool is_root) {
   }
   base::run_fenced([&] {
     if (is_root) {
-      for (const char* name : {"verdict", "roll", "moves"}) store_->deleteKey(sync.key(name));
+      for (const char* name : {"news", "verdict", "roll", "moves"}) store_->deleteKey(sync.key(name));
     }
     for (const char* name : {"here", "pulled"}) store_->deleteKey(sync.key(formatted("{}/{}", name, worker_)));
   });

@@ -4,9 +4,10 @@
 // it, and a roll-call that tells who is silent.
 //
 // Under the sync's own prefix (SyncId::key) in the broadcaster's store; workers are numbered, actors first:
+//   news         there is a roll or a cause: the one key that all ask for again and again
 //   verdict      how the sync ends: `commit`, written by the root, or the one cause of its failure (SyncCause as JSON);
 //                who comes first writes it
-//   roll         somebody asks who is there
+//   roll         the worker that asks who is there
 //   here/<id>    the answer of a worker: what it is doing
 //   pulled/<id>  how many weights an actor had begun to take from its source when it learnt of the failure
 //   moves        a counter that rises now and then as long as buckets move on any rank
@@ -82,9 +83,13 @@ class PullCount {
   bool is_frozen_ = false;
 };
 
+/// How often each of so many workers asks the store for news: every 50 ms, and with hundreds of them less often, so
+/// that a store hears about as much of any number.
+std::chrono::milliseconds watch_period(int num_workers);
+
 /// Watches one worker's syncs, one after the other.
 ///
-/// The thread asks the store through a client of its own every 50 ms, and only while a sync is under way. Once a sync
+/// The thread asks the store through a client of its own, for one key, and only while a sync is under way. Once a sync
 /// is about to fail, a store that says nothing is waited for shortly only: the limit of `store`'s calls is this watch's
 /// to set. Threads: safe to call from any thread, except that syncs begin and end on one.
 class SyncWatch {
@@ -121,6 +126,10 @@ class SyncWatch {
   };
   Verdict verdict(const SyncId& sync);
 
+  /// Whether this worker is to call the roll: one does for all, or thousands that lose patience together would each
+  /// read what all the others say. The rest hear of its outcome by the verdict. Throws: what the store throws.
+  bool may_call_roll(const SyncId& sync);
+
   /// Who does not answer within `limit`, and what the others are doing.
   struct Roll {
     std::vector<int> silent;
@@ -141,6 +150,7 @@ class SyncWatch {
   /// How the sync ends: `word`, unless somebody has written another before. The root deletes it, and what else all
   /// write.
   std::string write_verdict(const SyncId& sync, const std::string& word);
+  void announce(const SyncId& sync);
   void watch();
   void look();
   /// Puts a worker's key, unless the sync's keys are being forgotten.

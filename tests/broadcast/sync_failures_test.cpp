@@ -79,6 +79,31 @@ TEST(SyncFailureTest, ASinkThatThrowsIsNamedWithItsWeightAndBucket) {
   }
 }
 
+TEST(SyncFailureTest, ASinkThatFailsBeforeOrAfterItsWeightsIsNamed) {
+  class Failing : public TensorMapSink {
+   public:
+    explicit Failing(bool at_begin) : at_begin_(at_begin) {}
+    void begin(std::int64_t version) override {
+      if (at_begin_) throw std::runtime_error("not now");
+      TensorMapSink::begin(version);
+    }
+    void check_complete() override { throw std::runtime_error("one is missing"); }
+
+   private:
+    bool at_begin_;
+  };
+  for (const bool at_begin : {true, false}) {
+    const CommFailure failure = one_cause(
+        three_actors_two_consumers(), [&](WeightBroadcaster& broadcaster, const Worker& worker, TensorMapSink& sink) {
+          if (worker.id != 4) return sync_well(broadcaster, worker, sink, 2);
+          Failing bad(at_begin);
+          broadcaster.receive(bad);
+        });
+    EXPECT_THAT(failure.cause,
+                AllOf(HasSubstr("rollout 1 on node b"), HasSubstr(at_begin ? "not now" : "one is missing")));
+  }
+}
+
 TEST(SyncFailureTest, ARelayWhoseSourcePartsIsNamedWithBothWeights) {
   struct Change {
     std::function<void(std::vector<NamedParameter>&)> change;
@@ -248,6 +273,31 @@ TEST(SyncFailureTest, WhoNeverComesIsNamedByRoleAndNode) {
   EXPECT_THAT(failure.cause, HasSubstr("rollout 1 on node d"));
 }
 
+TEST(SyncFailureTest, WhoComesLateHearsThatTheOthersGaveUpAndTheNextSyncIsOfAll) {
+  SyncSetup setup{{"a"}, {"b", "d"}, quick_options()};
+  setup.options.timeout = seconds(1);
+  std::atomic<int> have_failed{0};
+  const auto wait_for = [&](int count) {
+    const auto deadline = std::chrono::steady_clock::now() + seconds(20);
+    while (have_failed < count && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  };
+  run_workers_as_threads(setup, [&](const Worker& worker) {
+    const auto broadcaster = worker.make();
+    TensorMapSink sink;
+    const bool is_late = worker.id == 2;
+    if (is_late) wait_for(2);
+    const CommFailure failure =
+        test::failure_of_sync([&] { sync_well(*broadcaster, worker, sink, 1); }, milliseconds(2400));
+    EXPECT_EQ(failure.kind, CommErrorKind::peer_missing);
+    EXPECT_THAT(failure.cause, HasSubstr(is_late ? "was here and gave up" : "rollout 1 on node d"));
+    ++have_failed;
+    wait_for(3);
+    sync_sample(*broadcaster, worker, sink, 2);
+  });
+}
+
 TEST(SyncFailureTest, WhoNeverJoinsIsNamedByRole) {
   SyncSetup setup{{"a"}, {"b", "b"}, quick_options()};
   setup.options.timeout = seconds(1);
@@ -301,6 +351,25 @@ TEST(SyncFailureTest, TopologiesThatDifferAreShownFromBothSides) {
     causes.add(worker.id, test::failure_of_sync([&] { sync_well(*broadcaster, worker, sink, 1); }, seconds(5)));
   });
   EXPECT_THAT(causes.only(3).cause, AllOf(HasSubstr("num_senders"), HasSubstr("1"), HasSubstr("2")));
+}
+
+TEST(SyncFailureTest, WhoCountsTheWorkersDifferentlyIsShownFromBothSides) {
+  // As many in all, and more. Each names the others as it counts them, so the causes are alike but for that.
+  for (const bool is_as_many : {true, false}) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    const std::vector<BroadcastRole> roles{
+        BroadcastRole::actor(0, 1, 2), BroadcastRole::rollout(0, 1, 2),
+        is_as_many ? BroadcastRole::rollout(0, 2, 1) : BroadcastRole::rollout(1, 1, 3)};
+    BroadcastOptions options = quick_options();
+    options.timeout = seconds(2);
+    test::run_ranks_as_threads(3, [&](int id) {
+      const CommFailure failure = test::failure_of_sync(
+          [&] { WeightBroadcaster::create(store, roles[static_cast<std::size_t>(id)], options); }, milliseconds(3500));
+      EXPECT_EQ(failure.kind, CommErrorKind::handshake_mismatch);
+      EXPECT_THAT(failure.cause, is_as_many ? HasSubstr("has num_actors 1, ") : HasSubstr("[0, 1, 2]"));
+      EXPECT_THAT(failure.cause, is_as_many ? HasSubstr("has 2") : HasSubstr("[0, 1, 2, 3]"));
+    });
+  }
 }
 
 // A source whose next() waits until all actors are in it, as a collective does.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -116,7 +117,7 @@ class SlowTransport : public ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;
   std::uint64_t payload(const at::Tensor& memory, std::uint64_t length) override {
-    std::this_thread::sleep_for(milliseconds(250));  // being slow is what is tested
+    std::this_thread::sleep_for(milliseconds(180));  // being slow is what is tested
     return inner_->payload(memory, length);
   }
 };
@@ -137,6 +138,50 @@ TEST(SyncPaceTest, TheTimeoutIsNoLimitOfTheWholeSync) {
     EXPECT_EQ(broadcaster->version(), 4);
     if (!worker.is_actor()) test::expect_version(sink, weights);
   });
+}
+
+// Counts how often a message is waited for while the bucket after its own is not full yet.
+class IdleWireTransport : public ForwardingTransport {
+ public:
+  IdleWireTransport(std::shared_ptr<broadcast::Transport> inner, const std::atomic<int>& asked_for,
+                    std::atomic<int>& idle)
+      : ForwardingTransport(std::move(inner)), asked_for_(asked_for), idle_(idle) {}
+  bool advance() override {
+    const int on_its_way = static_cast<int>(inner_->finished_below());
+    // Once the source is asked for weight k + 2, bucket k + 1 is full.
+    if (asked_for_ < std::min(on_its_way + 2, kCount)) ++idle_;
+    return inner_->advance();
+  }
+  static constexpr int kCount = 12;
+
+ private:
+  const std::atomic<int>& asked_for_;
+  std::atomic<int>& idle_;
+};
+
+TEST(SyncPaceTest, TheSourceGoesOnWhileABucketIsOnItsWay) {
+  for (const bool multi_sender : {true, false}) {
+    SyncSetup setup = three_actors_two_consumers();
+    setup.options.multi_sender = multi_sender;
+    std::atomic<int> asked_for{-1};
+    std::atomic<int> idle{0};
+    run_workers_as_threads(setup, [&](const Worker& worker) {
+      const auto broadcaster = worker.make();
+      if (worker.id == 0) {
+        impl_of(*broadcaster).wrap_transport = [&](auto inner) {
+          return std::make_shared<IdleWireTransport>(inner, asked_for, idle);
+        };
+      }
+      TensorMapSink sink;
+      const auto weights = one_a_bucket(IdleWireTransport::kCount);
+      ScratchSource source(weights, [&](std::size_t number) {
+        if (worker.id == 0) asked_for = static_cast<int>(number);
+      });
+      worker.is_actor() ? broadcaster->send(source) : broadcaster->receive(sink);
+      if (!worker.is_actor()) test::expect_version(sink, weights);
+    });
+    EXPECT_EQ(idle.load(), 0) << multi_sender;
+  }
 }
 
 TEST(SyncPaceTest, NoActorRunsFarAheadOfTheRoot) {

@@ -8,6 +8,8 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -99,6 +101,53 @@ TEST_F(SyncWatchTest, TheRollNamesWhoIsSilentAndWhatOthersDo) {
   EXPECT_THAT(roll.silent, ElementsAre(2));
   EXPECT_THAT(roll.answers[1], testing::AllOf(HasSubstr("takes weight 3 from its source (the program's own code)"),
                                               HasSubstr("17 buckets")));
+}
+
+TEST_F(SyncWatchTest, OneCallsTheRollForAll) {
+  const auto a = watch(0);
+  const auto b = watch(1);
+  EXPECT_TRUE(a->may_call_roll(1));
+  EXPECT_FALSE(b->may_call_roll(1));
+  EXPECT_TRUE(a->may_call_roll(1));
+  EXPECT_TRUE(b->may_call_roll(2));
+}
+
+// Notes what it is asked for.
+class NotingStore : public c10d::HashStore {
+ public:
+  bool check(const std::vector<std::string>& keys) override {
+    const std::lock_guard lock(mutex_);
+    ++count_;
+    asked_.insert(keys.begin(), keys.end());
+    return c10d::HashStore::check(keys);
+  }
+  std::set<std::string> asked(int at_least) {
+    const auto deadline = steady_clock::now() + milliseconds(5000);
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (count_ >= at_least || steady_clock::now() > deadline) return asked_;
+      }
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  int count_ = 0;
+  std::set<std::string> asked_;
+};
+
+TEST_F(SyncWatchTest, AQuietSyncAsksTheStoreOneQuestion) {
+  const auto store = c10::make_intrusive<NotingStore>();
+  SyncWatch quiet(c10::make_intrusive<distributed::TrackedStore>(store, "test"), 0, 2, true);
+  quiet.begin(1);
+  EXPECT_THAT(store->asked(3), ElementsAre("test/s/1/news"));
+  // A store of thousands of workers hears about as much as one of five hundred.
+  EXPECT_EQ(watch_period(2), milliseconds(50));
+  EXPECT_EQ(watch_period(512), milliseconds(51));
+  EXPECT_EQ(watch_period(4096), milliseconds(409));
+  EXPECT_EQ(watch_period(100000), milliseconds(500));
 }
 
 TEST_F(SyncWatchTest, ActorsLearnTheMostThatAnyBegan) {
