@@ -50,18 +50,18 @@ void describe_recorded_group([[maybe_unused]] const std::string& name, [[maybe_u
 #if DBG_TORCH_HAS_FLIGHT_RECORDER_OF
   static_cast<void>(base::run_fenced([&] {
     auto* recorder = c10d::getFlightRecorder("gloo");
+    if (!recorder->enabled_) return;
     std::vector<std::uint64_t> members(ranks.begin(), ranks.end());
-    {
-      const std::lock_guard lock(recorder->mutex_);
-      auto& groups = recorder->pg_name_to_ranks_;
-      // The dump takes the first entry of a name, and the one without a description sorts first.
-      for (auto at = groups.begin(); at != groups.end();) {
-        const bool is_it = std::get<0>(at->first) == name;
-        if (is_it && !at->second.empty()) members = std::move(at->second);
-        at = is_it ? groups.erase(at) : std::next(at);
-      }
+    const std::lock_guard lock(recorder->mutex_);
+    auto& groups = recorder->pg_name_to_ranks_;
+    // The dump takes the first entry of a name, and the one without a description sorts first.
+    for (auto at = groups.begin(); at != groups.end();) {
+      const bool is_it = std::get<0>(at->first) == name;
+      if (is_it && !at->second.empty()) members = std::move(at->second);
+      at = is_it ? groups.erase(at) : std::next(at);
     }
-    recorder->record_pg_ranks({name, label}, std::move(members));
+    // By hand: record_pg_ranks() is declared, and no library holds it.
+    groups[{name, label}] = std::move(members);
   }));
 #endif
 }
