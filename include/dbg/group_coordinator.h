@@ -94,9 +94,8 @@ struct OperationOptions {
 
 /// One logical group and this rank's place in it.
 ///
-/// Threads: calls that communicate, and close(): one thread at a time; the rest is safe to call from any thread, though
-/// not beside close(). Ranks may be threads of one process. Destroy groups in the reverse order of their creation, on
-/// all members.
+/// Threads: calls that communicate: one thread at a time; the rest, close() too, is safe to call from any thread.
+/// Ranks may be threads of one process. Destroy groups in the reverse order of their creation, on all members.
 class DBG_API GroupCoordinator {
  public:
   /// Makes the group of which this rank is a member.
@@ -230,8 +229,9 @@ class DBG_API GroupCoordinator {
 
   /// Waits for the other members' close (best effort; not where the group is broken), then ends what this object made,
   /// and deletes its keys; all of it within `bound` and a second. After a failure the short notes of it stay in the
-  /// store for members that come later; the last one to close deletes them. Further calls do nothing. What is adopted
-  /// lives on. Never throws. The destructor does the same with a bound of one second.
+  /// store for members that come later; the last one to close deletes them. An operation that another thread is in goes
+  /// on to its own end or deadline. Further calls do nothing. What is adopted lives on. Never throws. The destructor
+  /// does the same with a bound of one second.
   void close(std::chrono::milliseconds bound = std::chrono::seconds(5)) noexcept;
   bool is_closed() const noexcept;
 

@@ -10,10 +10,11 @@
 namespace dbg::base {
 
 inline constexpr std::uint64_t kFnvStart = 14695981039346656037ULL;
+inline constexpr std::uint64_t kFnvFactor = 1099511628211ULL;
 
 /// The hash of what `hash` is of, followed by `bytes`.
 constexpr std::uint64_t fnv_hash(std::string_view bytes, std::uint64_t hash = kFnvStart) noexcept {
-  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * kFnvFactor;
   return hash;
 }
 

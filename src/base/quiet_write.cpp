@@ -5,7 +5,6 @@
 
 #include <limits.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,56 +14,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <ctime>
+
+#include "base/held_signals.h"
 
 namespace dbg::base {
 namespace {
 
-// While it lives, the calling thread gets no SIGPIPE and no SIGXFSZ. Both are sent to the thread that writes.
-class WriteSignalsHeld {
- public:
-  WriteSignalsHeld() noexcept {
-    ::sigemptyset(&ours_);
-    ::sigaddset(&ours_, SIGPIPE);
-    ::sigaddset(&ours_, SIGXFSZ);
-    ::sigemptyset(&pending_);
-    is_held_ = ::pthread_sigmask(SIG_BLOCK, &ours_, &before_) == 0;
-    // Pending they can only be where the program holds them back itself.
-    if (::sigismember(&before_, SIGPIPE) == 1 || ::sigismember(&before_, SIGXFSZ) == 1) ::sigpending(&pending_);
-  }
-  ~WriteSignalsHeld() {
-    if (is_held_) ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  WriteSignalsHeld(const WriteSignalsHeld&) = delete;
-  WriteSignalsHeld& operator=(const WriteSignalsHeld&) = delete;
-
-  // Takes the signal that a write which failed by `error` has sent; not one that was there before.
-  void take_signal_of(int error) noexcept {
-    const int number = error == EPIPE ? SIGPIPE : error == EFBIG ? SIGXFSZ : 0;
-    if (!is_held_ || number == 0 || ::sigismember(&pending_, number) == 1) return;
-    sigset_t one;
-    ::sigemptyset(&one);
-    ::sigaddset(&one, number);
-    const timespec no_time{};
-    while (::sigtimedwait(&one, nullptr, &no_time) < 0 && errno == EINTR) {
-    }
-  }
-
- private:
-  sigset_t ours_;
-  sigset_t before_;
-  sigset_t pending_;
-  bool is_held_ = false;
-};
-
 template <class Write>
 ssize_t hold_signals_over(Write&& write) noexcept {
-  WriteSignalsHeld held;
+  HeldSignals held({SIGPIPE, SIGXFSZ});
   const ssize_t written = write();
-  if (written >= 0) return written;
-  const int error = errno;
-  held.take_signal_of(error);
-  errno = error;
+  if (written >= 0) held.none_came();
   return written;
 }
 

@@ -17,7 +17,7 @@
 #include "base/fence.h"
 #include "base/fork_lock.h"
 #include "base/formatted.h"
-#include "base/no_sigpipe.h"
+#include "base/held_signals.h"
 #include "dbg/error.h"
 #include "distributed/flight_recorder.h"
 #include "distributed/nccl_backend.h"

@@ -54,7 +54,7 @@ void meet_in_backend(CollectiveCall& call) {
   call.run_blocking({}, [&](milliseconds left) {
     c10d::BarrierOptions options;
     options.timeout = left;
-    const auto refusal = base::run_fenced([&] { half.backend->monitoredBarrier(options, /*waitAllRanks=*/true); });
+    const auto refusal = base::run_fenced([&] { call.backend().monitoredBarrier(options, /*waitAllRanks=*/true); });
     if (!refusal) return;
     const std::vector<int> absent = absent_in_words(*refusal, half.size());
     if (!absent.empty()) call.break_group(CommErrorKind::peer_missing, *refusal, {}, global_ranks(half, absent));
@@ -106,7 +106,7 @@ void barrier(GroupHalf& half, const CallOptions& options) {
   call.run({}, [&](milliseconds left) {
     c10d::BarrierOptions to_backend;
     to_backend.timeout = left;
-    return half.backend->barrier(to_backend);
+    return call.backend().barrier(to_backend);
   });
 }
 

@@ -12,10 +12,11 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
+#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <utility>
 
 #include "base/formatted.h"
-#include "base/no_sigpipe.h"
+#include "base/held_signals.h"
 #include "distributed/backends.h"
 #include "distributed/failure_notes.h"
 #include "distributed/recorder_gate.h"
@@ -62,10 +63,12 @@ CollectiveCall::CollectiveCall(GroupHalf& half, std::string_view operation, cons
          "make groups after the fork, or start workers by exec");
   }
   if (const auto cause = half_.broken.cause()) fail(CommErrorKind::broken, *cause, kAdviceBroken);
-  if (!half_.backend) fail(CommErrorKind::broken, "the group was closed", kAdviceBroken);
-  const std::string backend = half_.backend->getBackendName();
+  backends_ = half_.backends();
+  if (!backends_.backend) fail(CommErrorKind::broken, "the group was closed", kAdviceBroken);
+  const std::string backend = backends_.backend->getBackendName();
   is_gloo_ = backend == "gloo";
-  records_itself_ = is_nccl(backend);
+  is_wrapped_ = dynamic_cast<const c10d::ProcessGroupWrapper*>(backends_.backend.get()) != nullptr;
+  is_nccl_ = is_nccl(backend);
 }
 
 milliseconds CollectiveCall::elapsed() const {
@@ -77,30 +80,30 @@ milliseconds CollectiveCall::left() const {
 }
 
 void CollectiveCall::run(const CallShape& shape, Start start) {
-  if (half_.checker && shape.peer < 0) compare(shape.terms);
-  run_ungated(shape, [&](milliseconds left) {
+  if (is_compared() && shape.peer < 0) compare(shape.terms);
+  const bool only_queues = is_gloo_ && !is_wrapped_;
+  start_and_wait(shape, [&](milliseconds left) {
     std::optional<RecorderGate> gate;
-    if (is_gloo_) gate.emplace(half_);
+    if (only_queues) gate.emplace(half_);
+    // gloo runs collectives on its own threads, which get no such signal. A message's first bytes go from this one.
+    std::optional<base::NoSigpipe> while_written;
+    if (!only_queues || shape.peer >= 0) while_written.emplace();
     return start(left);
   });
 }
 
-void CollectiveCall::run_ungated(const CallShape& shape, Start start) {
+void CollectiveCall::start_and_wait(const CallShape& shape, Start start) {
   std::optional<CommsRecord> record;
-  if (!records_itself_) record.emplace(half_, operation_, sequence_, shape);
+  if (!is_nccl_) record.emplace(half_, operation_, sequence_, shape);
   peer_ = shape.peer;
-  start_and_wait(start, is_gloo_);
+  wait_for_end(start, is_gloo_);
 }
 
-void CollectiveCall::start_and_wait(Start start, bool is_gloo) {
+void CollectiveCall::wait_for_end(Start start, bool is_gloo) {
   try {
     throw_if_aborted();
-    if (half_.wrapper_helper && peer_ < 0) set_backend_timeout(*half_.wrapper_helper, left());
-    c10::intrusive_ptr<c10d::Work> work;
-    {
-      const base::NoSigpipe while_written;  // gloo sends a message's first bytes on the calling thread
-      work = start(left());
-    }
+    if (backends_.wrapper_helper && peer_ < 0) set_backend_timeout(*backends_.wrapper_helper, left());
+    const c10::intrusive_ptr<c10d::Work> work = start(left());
     if (!work) return;  // a backend may have nothing to wait for
     const AbortSignal::Scope scope(abort_, work);
     if (is_gloo && peer_ >= 0) {
@@ -121,7 +124,7 @@ void CollectiveCall::start_and_wait(Start start, bool is_gloo) {
 
 // All members come to the same verdict, before the backend has heard of the operation: the group stays as it is.
 void CollectiveCall::compare(const std::string& terms) {
-  const std::shared_ptr<GroupHalf> checker = half_.checker;  // close() on another thread lets go of it
+  GroupHalf& checker = *backends_.checker;
   const std::string own = formatted("{}{}{}", operation_, terms.empty() ? "" : " ", terms).substr(0, kTermsBytes);
   const at::Tensor rows = at::zeros({half_.size(), kTermsBytes}, at::kByte);
   at::Tensor row = at::zeros({kTermsBytes}, at::kByte);
@@ -130,12 +133,12 @@ void CollectiveCall::compare(const std::string& terms) {
   std::vector<at::Tensor> inputs{row};
   peer_ = -1;
   const auto start = [&](milliseconds left) {
-    const RecorderGate gate(*checker);
+    const RecorderGate gate(checker);
     c10d::AllgatherOptions options;
     options.timeout = left;
-    return checker->backend->allgather(outputs, inputs, options);
+    return checker.backend->allgather(outputs, inputs, options);
   };
-  start_and_wait(start, /*is_gloo=*/true);
+  wait_for_end(start, /*is_gloo=*/true);
   std::vector<int> others;
   std::string all;
   for (int rank = 0; rank < half_.size(); ++rank) {
@@ -151,7 +154,8 @@ void CollectiveCall::compare(const std::string& terms) {
 }
 
 void CollectiveCall::run_blocking(const CallShape& shape, c10::function_ref<void(milliseconds)> body) {
-  run_ungated(shape, [&](milliseconds left) {
+  start_and_wait(shape, [&](milliseconds left) {
+    const base::NoSigpipe while_written;
     body(left);
     return c10::intrusive_ptr<c10d::Work>();
   });

@@ -59,7 +59,12 @@ class CollectiveCall {
 
   std::chrono::milliseconds left() const;
   GroupHalf& half() const noexcept { return half_; }
+  /// What it goes to: the backend that was there when it began, whoever closes the group meanwhile.
+  c10d::Backend& backend() const noexcept { return *backends_.backend; }
   bool is_on_gloo() const noexcept { return is_gloo_; }
+  bool is_on_nccl() const noexcept { return is_nccl_; }
+  /// Whether the members compare what they are about to do.
+  bool is_compared() const noexcept { return backends_.checker != nullptr; }
 
   /// Throws the CommError of this call and leaves the group as it is: the wire is at the same place on all ranks.
   /// `peers` are global ranks.
@@ -70,8 +75,8 @@ class CollectiveCall {
                                 std::vector<int> peers = {});
 
  private:
-  void run_ungated(const CallShape& shape, Start start);
-  void start_and_wait(Start start, bool is_gloo);
+  void start_and_wait(const CallShape& shape, Start start);
+  void wait_for_end(Start start, bool is_gloo);
   void compare(const std::string& terms);
   void wait(c10d::Work& work);
   void wait_for_message(c10d::Work& work);
@@ -82,6 +87,7 @@ class CollectiveCall {
   std::chrono::milliseconds elapsed() const;
 
   GroupHalf& half_;
+  GroupHalf::Backends backends_;
   std::string operation_;
   std::chrono::steady_clock::time_point started_;
   std::chrono::milliseconds timeout_;
@@ -89,7 +95,8 @@ class CollectiveCall {
   AbortSignal* abort_;
   int peer_ = -1;
   bool is_gloo_;
-  bool records_itself_;
+  bool is_wrapped_;  // torch's comparing wrapper, which waits inside each call
+  bool is_nccl_;     // which records itself
 };
 
 /// The global ranks of members given by their rank in the group.

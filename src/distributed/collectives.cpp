@@ -59,12 +59,13 @@ CallShape shape_of(const at::Tensor& tensor, std::int64_t out_factor, std::strin
   return {tensor.numel(), tensor.numel() * out_factor, tensor.scalar_type(), -1, std::move(terms)};
 }
 
-std::string terms_of_reduction(const GroupHalf& half, ReduceOp op, const at::Tensor& dense) {
-  return half.checker ? terms_of(half, formatted("({}) ", name_of(op)), dense) : "";
+std::string terms_of_reduction(const CollectiveCall& call, ReduceOp op, const at::Tensor& dense) {
+  return call.is_compared() ? terms_of(call, formatted("({}) ", name_of(op)), dense) : "";
 }
 
-std::string terms_of_rooted(const GroupHalf& half, std::string_view side, int root_in_group, const at::Tensor& dense) {
-  return half.checker ? terms_of(half, formatted("({} {}) ", side, root_in_group), dense) : "";
+std::string terms_of_rooted(const CollectiveCall& call, std::string_view side, int root_in_group,
+                            const at::Tensor& dense) {
+  return call.is_compared() ? terms_of(call, formatted("({} {}) ", side, root_in_group), dense) : "";
 }
 
 WireReduction require_reduction(CollectiveCall& call, std::string_view operation, const at::Tensor& dense,
@@ -83,7 +84,7 @@ void run_all_reduce(CollectiveCall& call, const WireReduction& reduction, std::s
     c10d::AllreduceOptions options;
     options.reduceOp = backend_op(reduction.op);
     options.timeout = left;
-    return call.half().backend->allreduce(tensors, options);
+    return call.backend().allreduce(tensors, options);
   });
 }
 
@@ -118,10 +119,10 @@ at::Tensor gather_block(CollectiveCall& call, const WireTensor& tensor) {
   at::Tensor block = room_for_all(half, tensor.dense());
   std::vector<std::vector<at::Tensor>> outputs{parts_as_carried(block)};
   std::vector<at::Tensor> inputs{tensor.wire()};
-  call.run(shape_of(tensor.wire(), half.size(), terms_of(half, "", tensor.dense())), [&](milliseconds left) {
+  call.run(shape_of(tensor.wire(), half.size(), terms_of(call, "", tensor.dense())), [&](milliseconds left) {
     c10d::AllgatherOptions options;
     options.timeout = left;
-    return half.backend->allgather(outputs, inputs, options);
+    return call.backend().allgather(outputs, inputs, options);
   });
   return block;
 }
@@ -137,12 +138,12 @@ at::Tensor gather_block_at(CollectiveCall& call, const WireTensor& tensor, int d
   }
   std::vector<at::Tensor> inputs{tensor.wire()};
   call.run(shape_of(tensor.wire(), block.defined() ? half.size() : 0,
-                    terms_of_rooted(half, "to", dst_in_group, tensor.dense())),
+                    terms_of_rooted(call, "to", dst_in_group, tensor.dense())),
            [&](milliseconds left) {
              c10d::GatherOptions options;
              options.rootRank = dst_in_group;
              options.timeout = left;
-             return half.backend->gather(outputs, inputs, options);
+             return call.backend().gather(outputs, inputs, options);
            });
   return block;
 }
@@ -151,29 +152,29 @@ at::Tensor gather_block_at(CollectiveCall& call, const WireTensor& tensor, int d
 
 void all_reduce(GroupHalf& half, const at::Tensor& tensor, ReduceOp op, const CallOptions& options) {
   CollectiveCall call(half, "all_reduce", options);
-  const WireTensor carried = WireTensor::for_writing(half, "all_reduce", tensor);
+  const WireTensor carried = WireTensor::for_writing(call, "all_reduce", tensor);
   run_all_reduce(call, require_reduction(call, "all_reduce", carried.dense(), op),
-                 terms_of_reduction(half, op, carried.dense()));
+                 terms_of_reduction(call, op, carried.dense()));
   divide_if_average(half, op, carried.dense());
   carried.copy_back();
 }
 
 at::Tensor all_gather(GroupHalf& half, const at::Tensor& tensor, std::int64_t dim, const CallOptions& options) {
   CollectiveCall call(half, "all_gather", options);
-  const WireTensor carried(half, "all_gather", tensor);
+  const WireTensor carried(call, "all_gather", tensor);
   const std::int64_t along = require_dim(half, "all_gather", tensor, dim);
   return join_along(gather_block(call, carried), along).to(tensor.device());
 }
 
 std::vector<at::Tensor> all_gather_list(GroupHalf& half, const at::Tensor& tensor, const CallOptions& options) {
   CollectiveCall call(half, "all_gather", options);
-  return gather_block(call, WireTensor(half, "all_gather", tensor)).to(tensor.device()).unbind(0);
+  return gather_block(call, WireTensor(call, "all_gather", tensor)).to(tensor.device()).unbind(0);
 }
 
 at::Tensor reduce_scatter(GroupHalf& half, const at::Tensor& tensor, ReduceOp op, std::int64_t dim,
                           const CallOptions& options) {
   CollectiveCall call(half, "reduce_scatter", options);
-  const WireTensor carried(half, "reduce_scatter", tensor);
+  const WireTensor carried(call, "reduce_scatter", tensor);
   const std::int64_t along = require_dim(half, "reduce_scatter", tensor, dim);
   if (tensor.size(along) % half.size() != 0) {
     throw ConfigError(formatted("{}: reduce_scatter of {} elements along dimension {} among {} ranks; it must divide",
@@ -186,7 +187,7 @@ at::Tensor reduce_scatter(GroupHalf& half, const at::Tensor& tensor, ReduceOp op
   part_sizes[0] /= half.size();
   at::Tensor part = at::empty(part_sizes, front.options());
   const WireReduction whole = require_reduction(call, "reduce_scatter", input, op);
-  std::string terms = terms_of_reduction(half, op, input);
+  std::string terms = terms_of_reduction(call, op, input);
   if (call.is_on_gloo()) {
     // gloo's own, where it has one, is an all_reduce that forgets the operation and the deadline.
     run_all_reduce(call, whole, std::move(terms));
@@ -198,7 +199,7 @@ at::Tensor reduce_scatter(GroupHalf& half, const at::Tensor& tensor, ReduceOp op
       c10d::ReduceScatterOptions to_backend;
       to_backend.reduceOp = backend_op(whole.op);
       to_backend.timeout = left;
-      return half.backend->_reduce_scatter_base(wire_out, wire_in, to_backend);
+      return call.backend()._reduce_scatter_base(wire_out, wire_in, to_backend);
     });
   }
   divide_if_average(half, op, part);
@@ -209,7 +210,7 @@ at::Tensor gather(GroupHalf& half, const at::Tensor& tensor, int dst_in_group, s
                   const CallOptions& options) {
   CollectiveCall call(half, "gather", options);
   require_member(half, "gather", "dst_in_group", dst_in_group);
-  const WireTensor carried(half, "gather", tensor);
+  const WireTensor carried(call, "gather", tensor);
   const std::int64_t along = require_dim(half, "gather", tensor, dim);
   const at::Tensor block = gather_block_at(call, carried, dst_in_group);
   return block.defined() ? join_along(block, along).to(tensor.device()) : block;
@@ -219,7 +220,7 @@ std::vector<at::Tensor> gather_list(GroupHalf& half, const at::Tensor& tensor, i
                                     const CallOptions& options) {
   CollectiveCall call(half, "gather", options);
   require_member(half, "gather", "dst_in_group", dst_in_group);
-  const at::Tensor block = gather_block_at(call, WireTensor(half, "gather", tensor), dst_in_group);
+  const at::Tensor block = gather_block_at(call, WireTensor(call, "gather", tensor), dst_in_group);
   return block.defined() ? block.to(tensor.device()).unbind(0) : std::vector<at::Tensor>();
 }
 
@@ -228,14 +229,14 @@ void broadcast(GroupHalf& half, const at::Tensor& tensor, int src_in_group, cons
   require_member(half, "broadcast", "src_in_group", src_in_group);
   const bool is_source = half.rank_in_group == src_in_group;
   const WireTensor carried =
-      is_source ? WireTensor(half, "broadcast", tensor) : WireTensor::for_writing(half, "broadcast", tensor);
+      is_source ? WireTensor(call, "broadcast", tensor) : WireTensor::for_writing(call, "broadcast", tensor);
   std::vector<at::Tensor> tensors{carried.wire()};
-  call.run(shape_of(carried.wire(), 1, terms_of_rooted(half, "from", src_in_group, carried.dense())),
+  call.run(shape_of(carried.wire(), 1, terms_of_rooted(call, "from", src_in_group, carried.dense())),
            [&](milliseconds left) {
              c10d::BroadcastOptions to_backend;
              to_backend.rootRank = src_in_group;
              to_backend.timeout = left;
-             return half.backend->broadcast(tensors, to_backend);
+             return call.backend().broadcast(tensors, to_backend);
            });
   if (!is_source) carried.copy_back();
 }

@@ -4,8 +4,11 @@
 #include "distributed/flight_recorder.h"
 
 #include <cstdint>
+#include <iterator>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
 
 #include "base/fence.h"
 
@@ -34,17 +37,31 @@ std::optional<RecordedGroup> recorded_group_config(const std::string& name) {
   return found;
 }
 
+bool can_describe_recorded_groups() noexcept {
+#if DBG_TORCH_HAS_FLIGHT_RECORDER_OF
+  return true;
+#else
+  return false;
+#endif
+}
+
 void describe_recorded_group([[maybe_unused]] const std::string& name, [[maybe_unused]] const std::string& label,
                              [[maybe_unused]] const std::vector<int>& ranks) noexcept {
 #if DBG_TORCH_HAS_FLIGHT_RECORDER_OF
   static_cast<void>(base::run_fenced([&] {
     auto* recorder = c10d::getFlightRecorder("gloo");
-    {
-      // The dump takes the first entry of a name, and the one without a description sorts first.
-      const std::lock_guard lock(recorder->mutex_);
-      recorder->pg_name_to_ranks_.erase({name, std::string()});
+    if (!recorder->enabled_) return;
+    std::vector<std::uint64_t> members(ranks.begin(), ranks.end());
+    const std::lock_guard lock(recorder->mutex_);
+    auto& groups = recorder->pg_name_to_ranks_;
+    // The dump takes the first entry of a name, and the one without a description sorts first.
+    for (auto at = groups.begin(); at != groups.end();) {
+      const bool is_it = std::get<0>(at->first) == name;
+      if (is_it && !at->second.empty()) members = std::move(at->second);
+      at = is_it ? groups.erase(at) : std::next(at);
     }
-    recorder->record_pg_ranks({name, label}, std::vector<std::uint64_t>(ranks.begin(), ranks.end()));
+    // By hand: record_pg_ranks() is declared, and no library holds it.
+    groups[{name, label}] = std::move(members);
   }));
 #endif
 }

@@ -23,8 +23,11 @@ std::string flight_recorder_json(bool with_entries);
 /// nullopt when there is none of that name, or this torch has no recorder for gloo.
 std::optional<RecordedGroup> recorded_group_config(const std::string& name);
 
-/// Gives a group that was recorded without a description its label, where this torch lets it be reached (2.15; 2.11
-/// keeps the recorder to itself). Never throws.
+/// Whether this torch lets the recorder of gloo be reached: 2.15 does, 2.11 keeps it to itself.
+bool can_describe_recorded_groups() noexcept;
+
+/// Gives the group of that name its label for a description, in place of none or of another; where it can be reached.
+/// `ranks` are written down when its maker has not said any. Never throws.
 void describe_recorded_group(const std::string& name, const std::string& label, const std::vector<int>& ranks) noexcept;
 
 }  // namespace dbg::distributed

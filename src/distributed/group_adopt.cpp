@@ -13,6 +13,7 @@
 #include "codec/byte_source.h"
 #include "dbg/error.h"
 #include "distributed/backends.h"
+#include "distributed/flight_recorder.h"
 #include "distributed/group_builder.h"
 #include "distributed/labels.h"
 #include "distributed/network_interfaces.h"
@@ -66,7 +67,7 @@ std::shared_ptr<OwnedHalf> adopt_half(const GroupCoordinator::Impl& impl, const 
   auto owned = std::make_shared<OwnedHalf>();
   owned->half = half;
   owned->is_adopted = true;
-  owned->group = group;
+  owned->shown.group = group;
   owned->state.backend = backend_for(*group, half);
   if (!owned->state.backend) {
     throw ConfigError(formatted("adopt '{}': the {} group has no backend for it.", impl.name, half));
@@ -86,6 +87,9 @@ std::shared_ptr<OwnedHalf> adopt_half(const GroupCoordinator::Impl& impl, const 
     owned->state.name = *fresh_name;
   }
   distributed::label_group(*group, fresh_name, owned->state.label);
+  if (owned->kind == "gloo") {
+    distributed::describe_recorded_group(owned->state.name, owned->state.label, impl.ranks);
+  }
   owned->listing = distributed::list_in_traces(owned->state, owned->kind);
   return owned;
 }

@@ -37,7 +37,7 @@ void leak_in_forked_child(OwnedHalf& half) noexcept {
   static_cast<void>(half.state.backend.release());
   static_cast<void>(half.state.wrapper_helper.release());
   static_cast<void>(new std::shared_ptr<distributed::GroupHalf>(std::move(half.state.checker)));
-  static_cast<void>(half.group.release());
+  static_cast<void>(half.shown.group.release());
   for (auto& keys : half.keys) static_cast<void>(keys.release());
   static_cast<void>(half.state.store.release());
   static_cast<void>(half.notes.release());
@@ -92,24 +92,20 @@ std::string register_group(const std::string& name, int rank, const c10::intrusi
 
 void release_half(OwnedHalf& half, std::chrono::steady_clock::time_point deadline) noexcept {
   half.listing.reset();
+  OwnedHalf::Shown shown = half.take_shown();
+  GroupHalf::Backends backends = half.state.take_backends();
   // The registry may hold the group; it is asked to let go first.
-  if (!half.registered_name.empty()) {
-    static_cast<void>(base::run_fenced([&] { c10d::unregister_process_group(half.registered_name); }));
-    half.registered_name.clear();
+  if (!shown.registered_name.empty()) {
+    static_cast<void>(base::run_fenced([&] { c10d::unregister_process_group(shown.registered_name); }));
   }
-  if (half.is_adopted) {
-    half.group.reset();
-    half.state.backend.reset();
-    return;
-  }
+  if (half.is_adopted) return;
   // A backend waits in its destructor for what its threads are at, which may be another thread's collective.
   const auto cause = base::run_fenced([&] {
-    const bool is_over = base::finishes_by(
-        deadline, [group = std::move(half.group), backend = std::move(half.state.backend),
-                   helper = std::move(half.state.wrapper_helper), checker = std::move(half.state.checker)]() mutable {
+    const bool is_over =
+        base::finishes_by(deadline, [group = std::move(shown.group), backends = std::move(backends)]() mutable {
           static_cast<void>(base::run_fenced([&] {
             group.reset();
-            backend.reset();
+            backends.backend.reset();
           }));
         });
     if (!is_over) {
@@ -223,16 +219,16 @@ void GroupCoordinator::add_alias(const std::string& name) {
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> GroupCoordinator::device_group() const {
-  return impl_->device->group;
+  return impl_->device->shown_now().group;
 }
 c10::intrusive_ptr<c10d::ProcessGroup> GroupCoordinator::cpu_group() const {
-  return impl_->cpu->group;
+  return impl_->cpu->shown_now().group;
 }
 std::string GroupCoordinator::device_registered_name() const {
-  return impl_->device->registered_name;
+  return impl_->device->shown_now().registered_name;
 }
 std::string GroupCoordinator::cpu_registered_name() const {
-  return impl_->cpu->registered_name;
+  return impl_->cpu->shown_now().registered_name;
 }
 std::string GroupCoordinator::device_backend() const {
   return impl_->device->kind;

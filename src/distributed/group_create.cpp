@@ -227,12 +227,12 @@ std::shared_ptr<OwnedHalf> build_half(const BuildPlan& plan, const std::string& 
 
   try {
     MadeHalf made = make_half(kind, request, impl.timeout, plan.options.with_labels);
-    owned->group = std::move(made.group);
+    owned->shown.group = std::move(made.group);
     state.backend = std::move(made.backend);
     if (plan.options.check) state.checker = make_checker(state, request, plan.options.with_labels);
     leave_made_note(*notes, state.rank_in_group);
     keys->set_deadline(std::nullopt);
-    owned->registered_name = register_group(name, impl.global_rank(), owned->group);
+    owned->shown.registered_name = register_group(name, impl.global_rank(), owned->shown.group);
     if (owned->has_label) owned->listing = list_in_traces(state, kind);
   } catch (const Error&) {
     tell_the_others(*owned, {CommErrorKind::broken, "create", 0, base::describe_current_exception()});

@@ -56,9 +56,10 @@ class BrokenState {
 
 /// A process group as the operations see it: the device half or the cpu half of a GroupCoordinator, or an adopted one.
 ///
-/// Who makes it fills the fields once, before the first call; they do not change then.
-/// Threads: what changes (`broken` and the counts) is safe to use from any thread. The order of collectives is the
-/// caller's to keep: each rank makes the same calls in the same order.
+/// Who makes it fills the fields once, before the first call; they do not change then, but that closing takes the
+/// backends away.
+/// Threads: what changes (`broken`, the counts, the backends by `backends` and `take_backends`) is safe to use from any
+/// thread. The order of collectives is the caller's to keep: each rank makes the same calls in the same order.
 struct GroupHalf {
   c10::intrusive_ptr<c10d::Backend> backend;  ///< null once the group is closed
   std::string name;                           ///< unique: `tp:cpu@0_1.g0`
@@ -86,12 +87,32 @@ struct GroupHalf {
   std::atomic<std::uint64_t> barriers{0};  ///< monitored barriers begun
   std::atomic<bool> is_recorded{false};    ///< see RecorderGate
 
+  /// What goes when the group is closed.
+  struct Backends {
+    c10::intrusive_ptr<c10d::Backend> backend;
+    std::shared_ptr<GroupHalf> checker;
+    c10::intrusive_ptr<c10d::Backend> wrapper_helper;
+  };
+  /// As they are now. An operation asks once: another thread may close the group meanwhile.
+  Backends backends() const {
+    const std::lock_guard lock(backends_mutex_);
+    return {backend, checker, wrapper_helper};
+  }
+  /// Leaves none.
+  Backends take_backends() {
+    const std::lock_guard lock(backends_mutex_);
+    return {std::move(backend), std::move(checker), std::move(wrapper_helper)};
+  }
+
   GroupHalf() = default;
   GroupHalf(const GroupHalf&) = delete;
   GroupHalf& operator=(const GroupHalf&) = delete;
 
   int size() const noexcept { return static_cast<int>(ranks.size()); }
   int global_rank() const { return ranks.at(static_cast<std::size_t>(rank_in_group)); }
+
+ private:
+  mutable std::mutex backends_mutex_;
 };
 
 }  // namespace dbg::distributed

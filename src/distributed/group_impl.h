@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
 #include <vector>
 
 #include "dbg/group_coordinator.h"
@@ -24,12 +25,27 @@ struct OwnedHalf {
   std::string kind;  ///< `gloo`, `nccl`, a registered name
   bool is_adopted = false;
   bool has_label = true;
-  std::string registered_name;                         ///< in torch's registry; empty: not there
   c10::intrusive_ptr<TrackedStore> notes;              ///< what `state.store` is; null where peers know no notes
   std::vector<c10::intrusive_ptr<TrackedStore>> keys;  ///< whose written keys are deleted at the end
   std::shared_ptr<void> listing;                       ///< in the traces of torch's profiler
-  c10::intrusive_ptr<c10d::ProcessGroup> group;
-  GroupHalf state;  ///< what operations get
+
+  /// What callers are given. Gone when the half is closed, which may happen while another thread asks.
+  struct Shown {
+    c10::intrusive_ptr<c10d::ProcessGroup> group;
+    std::string registered_name;  ///< in torch's registry; empty: not there
+  };
+  Shown shown;  ///< for who makes the half; later by `shown_now` and `take_shown`
+  Shown shown_now() const {
+    const std::lock_guard lock(mutex);
+    return shown;
+  }
+  Shown take_shown() {
+    const std::lock_guard lock(mutex);
+    return std::exchange(shown, Shown());
+  }
+
+  GroupHalf state;           ///< what operations get
+  mutable std::mutex mutex;  // over `shown`, and none is taken within it
 };
 
 /// Puts the group into torch's registry under its name, or, when another rank of this process has that, under

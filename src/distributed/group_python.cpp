@@ -104,10 +104,10 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
     distributed::MadeHalf made = distributed::make_half("gloo", request, impl->timeout, options.with_labels,
                                                         options.check ? "pg_wrapper:" + names.group : "");
     keys->set_deadline(std::nullopt);
-    half->group = std::move(made.group);
+    half->shown.group = std::move(made.group);
     half->state.backend = std::move(made.backend);
     half->state.wrapper_helper = std::move(made.helper);
-    half->registered_name = distributed::register_group(names.group, impl->global_rank(), half->group);
+    half->shown.registered_name = distributed::register_group(names.group, impl->global_rank(), half->shown.group);
     if (half->has_label) half->listing = distributed::list_in_traces(half->state, half->kind);
   } catch (const Error&) {
     keys->delete_written_keys();

@@ -24,13 +24,15 @@ class Reading {
   Reading(LabelReport& report, const OwnedHalf& half) : report_(report), half_(half) {}
 
   void all() {
-    add("group_desc of the process group", half_.group->getGroupDesc(), {});
-    for (const auto& backend : distributed::backends_of(*half_.group)) of_backend(*backend, "the backend");
+    const auto group = half_.shown_now().group;
+    if (!group) return;  // closed meanwhile
+    add("group_desc of the process group", group->getGroupDesc(), {});
+    for (const auto& backend : distributed::backends_of(*group)) of_backend(*backend, "the backend");
     const bool is_nccl = distributed::is_nccl(half_.kind);
     add("Kineto", formatted("[{}, {}]", half_.state.name, half_.state.label),
         is_nccl ? "NCCL's own events, under what its group says"
                 : "of operations made through this object; the backend emits no events");
-    if (half_.state.checker) of_backend(*half_.state.checker->backend, "the comparing helper");
+    if (const auto checker = half_.state.backends().checker) of_backend(*checker->backend, "the comparing helper");
   }
 
  private:

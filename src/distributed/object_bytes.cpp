@@ -39,12 +39,12 @@ at::Tensor bytes_of(const std::string& text) {
 void run_broadcast(CollectiveCall& call, const at::Tensor& tensor, int src_in_group) {
   std::vector<at::Tensor> tensors{tensor};
   call.run({tensor.numel(), tensor.numel(), tensor.scalar_type(), -1,
-            terms_of(call.half(), call.half().checker ? formatted("(from {}) ", src_in_group) : "", tensor)},
+            terms_of(call, call.is_compared() ? formatted("(from {}) ", src_in_group) : "", tensor)},
            [&](milliseconds left) {
              c10d::BroadcastOptions options;
              options.rootRank = src_in_group;
              options.timeout = left;
-             return call.half().backend->broadcast(tensors, options);
+             return call.backend().broadcast(tensors, options);
            });
 }
 
@@ -153,7 +153,7 @@ std::vector<std::int64_t> gather_lengths(CollectiveCall& call, std::int64_t own)
   call.run({1, half.size(), at::kLong}, [&](milliseconds left) {
     c10d::AllgatherOptions options;
     options.timeout = left;
-    return half.backend->allgather(outputs, inputs, options);
+    return call.backend().allgather(outputs, inputs, options);
   });
   const auto* data = lengths.const_data_ptr<std::int64_t>();
   return {data, data + half.size()};
@@ -206,7 +206,7 @@ std::vector<at::Tensor> all_gather_bytes(CollectiveCall& call, const at::Tensor&
   call.run({longest, block.numel(), at::kByte}, [&](milliseconds left) {
     c10d::AllgatherOptions options;
     options.timeout = left;
-    return half.backend->allgather(outputs, inputs, options);
+    return call.backend().allgather(outputs, inputs, options);
   });
   return rows_of(block, lengths);
 }
@@ -228,7 +228,7 @@ std::vector<at::Tensor> gather_bytes(CollectiveCall& call, const at::Tensor& byt
     c10d::GatherOptions options;
     options.rootRank = dst_in_group;
     options.timeout = left;
-    return half.backend->gather(outputs, inputs, options);
+    return call.backend().gather(outputs, inputs, options);
   });
   return is_destination ? rows_of(block, lengths) : std::vector<at::Tensor>();
 }

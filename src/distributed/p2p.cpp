@@ -36,17 +36,17 @@ void require_other_member(const GroupHalf& half, std::string_view operation, std
 }
 
 void send_within(CollectiveCall& call, const at::Tensor& tensor, int dst_in_group, int tag) {
-  const WireTensor carried(call.half(), "send", tensor);
+  const WireTensor carried(call, "send", tensor);
   std::vector<at::Tensor> tensors{carried.wire()};
   call.run(shape_of_message(carried.wire(), dst_in_group, true),
-           [&](milliseconds) { return call.half().backend->send(tensors, dst_in_group, tag); });
+           [&](milliseconds) { return call.backend().send(tensors, dst_in_group, tag); });
 }
 
 void recv_within(CollectiveCall& call, const at::Tensor& tensor, int src_in_group, int tag) {
-  const WireTensor carried = WireTensor::for_writing(call.half(), "recv", tensor);
+  const WireTensor carried = WireTensor::for_writing(call, "recv", tensor);
   std::vector<at::Tensor> tensors{carried.wire()};
   call.run(shape_of_message(carried.wire(), src_in_group, false),
-           [&](milliseconds) { return call.half().backend->recv(tensors, src_in_group, tag); });
+           [&](milliseconds) { return call.backend().recv(tensors, src_in_group, tag); });
   carried.copy_back();
 }
 
@@ -65,14 +65,17 @@ void recv(GroupHalf& half, const at::Tensor& tensor, int src_in_group, int tag, 
 }
 
 struct PendingMessage::State {
-  State(GroupHalf& half, std::string_view operation, const CallOptions& options, WireTensor tensor)
-      : call(half, operation, options), carried(std::move(tensor)) {}
+  State(GroupHalf& half, std::string_view operation, const CallOptions& options, const at::Tensor& tensor,
+        bool receives)
+      : call(half, operation, options),
+        carried(receives ? WireTensor::for_writing(call, operation, tensor) : WireTensor(call, operation, tensor)),
+        is_recv(receives) {}
 
-  CollectiveCall call;
+  CollectiveCall call;  // first: it says whether the group is there
   WireTensor carried;
   CallShape shape;
   c10::intrusive_ptr<c10d::Work> work;
-  bool is_recv = false;
+  bool is_recv;
 };
 
 PendingMessage::PendingMessage(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -95,11 +98,11 @@ PendingMessage begin_send(GroupHalf& half, const at::Tensor& tensor, int dst_in_
                           const CallOptions& options) {
   require_other_member(half, "send", "dst_in_group", dst_in_group);
   require_tag(half, "send", tag);
-  auto state = std::make_unique<PendingMessage::State>(half, "send", options, WireTensor(half, "send", tensor));
+  auto state = std::make_unique<PendingMessage::State>(half, "send", options, tensor, /*receives=*/false);
   state->shape = shape_of_message(state->carried.wire(), dst_in_group, true);
   state->call.run_starting(state->shape, [&] {
     std::vector<at::Tensor> tensors{state->carried.wire()};
-    state->work = half.backend->send(tensors, dst_in_group, tag);
+    state->work = state->call.backend().send(tensors, dst_in_group, tag);
   });
   return PendingMessage(std::move(state));
 }
@@ -108,13 +111,11 @@ PendingMessage begin_recv(GroupHalf& half, const at::Tensor& tensor, int src_in_
                           const CallOptions& options) {
   require_other_member(half, "recv", "src_in_group", src_in_group);
   require_tag(half, "recv", tag);
-  auto state =
-      std::make_unique<PendingMessage::State>(half, "recv", options, WireTensor::for_writing(half, "recv", tensor));
+  auto state = std::make_unique<PendingMessage::State>(half, "recv", options, tensor, /*receives=*/true);
   state->shape = shape_of_message(state->carried.wire(), src_in_group, false);
-  state->is_recv = true;
   state->call.run_starting(state->shape, [&] {
     std::vector<at::Tensor> tensors{state->carried.wire()};
-    state->work = half.backend->recv(tensors, src_in_group, tag);
+    state->work = state->call.backend().recv(tensors, src_in_group, tag);
   });
   return PendingMessage(std::move(state));
 }

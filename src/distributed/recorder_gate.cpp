@@ -3,7 +3,6 @@
 #include "distributed/recorder_gate.h"
 
 #include <shared_mutex>
-#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 
 namespace dbg::distributed {
 namespace {
@@ -13,7 +12,6 @@ std::shared_mutex gate;
 }  // namespace
 
 RecorderGate::RecorderGate(GroupHalf& half) : half_(half) {
-  if (dynamic_cast<const c10d::ProcessGroupWrapper*>(half.backend.get()) != nullptr) return;
   if (half.is_recorded.load(std::memory_order_acquire)) {
     gate.lock_shared();
     way_ = Way::among_others;
@@ -24,8 +22,10 @@ RecorderGate::RecorderGate(GroupHalf& half) : half_(half) {
 }
 
 RecorderGate::~RecorderGate() {
-  if (way_ == Way::among_others) gate.unlock_shared();
-  if (way_ != Way::alone) return;
+  if (way_ == Way::among_others) {
+    gate.unlock_shared();
+    return;
+  }
   half_.is_recorded.store(true, std::memory_order_release);
   gate.unlock();
 }

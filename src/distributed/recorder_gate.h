@@ -12,8 +12,7 @@ namespace dbg::distributed {
 /// The recorder keeps a map of the groups it has seen, looks into it and adds to it without a lock (torch 2.11,
 /// FlightRecorder::recordWithResetEnabled): when two threads start the first operations of two groups at once, the
 /// process ends. So the first operation of a half is started alone in the process, and the others among themselves. Not
-/// for what waits inside, since others could not start what it waits for: a checked group's operations compare first,
-/// and pass without.
+/// for what waits inside (torch's comparing wrapper), since others could not start what it waits for.
 /// Threads: each its own. Source: a crash in `std::map` below `ProcessGroupGloo::enqueue`, four ranks as threads.
 class RecorderGate {
  public:
@@ -23,9 +22,9 @@ class RecorderGate {
   RecorderGate& operator=(const RecorderGate&) = delete;
 
  private:
-  enum class Way { open, among_others, alone };
+  enum class Way { among_others, alone };
   GroupHalf& half_;
-  Way way_ = Way::open;
+  Way way_;
 };
 
 }  // namespace dbg::distributed

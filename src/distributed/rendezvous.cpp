@@ -244,7 +244,7 @@ class Handshake {
         return std::nullopt;
       }
     } while (pause.wait(deadline_));
-    return who_is_missing(true);
+    return who_is_missing(std::any_of(asked.begin(), asked.end(), [](const auto& nonce) { return !nonce.empty(); }));
   }
 
   std::optional<Verdict> follow(HandshakeResult& result) {
@@ -282,8 +282,9 @@ class Handshake {
     return who_is_missing(!leader.empty());
   }
 
-  // At the deadline: who never came, else who came and fell silent.
-  Verdict who_is_missing(bool heard_from_leader) {
+  // At the deadline: who never came, else who came and fell silent. The others' deadlines are about now, too, and one
+  // that has given up is no more silent than this one. `all_were_there`: the leader has asked, which it does then.
+  Verdict who_is_missing(bool all_were_there) {
     std::vector<int> never;
     std::vector<int> gone;
     std::vector<int> silent;
@@ -292,12 +293,18 @@ class Handshake {
     std::optional<HandshakeRecord> of_another_opinion;
     for (const int rank : request_.ranks) {
       if (rank == own_.rank) continue;
-      const auto record = record_of(rank);
+      auto record = record_of(rank);
       if (record && record->gone.empty()) {
         const bool has_answered =
-            rank == request_.ranks.front() ? heard_from_leader : store_->peek(answer_key(record->nonce)).has_value();
-        if (!has_answered) silent.push_back(rank);
-        continue;
+            rank == request_.ranks.front() ? all_were_there : store_->peek(answer_key(record->nonce)).has_value();
+        if (has_answered) continue;
+        // Who gives up says so before it takes its answer away.
+        const auto now = record_of(rank);
+        if (!now || now->gone.empty()) {
+          silent.push_back(rank);
+          continue;
+        }
+        record = now;
       }
       (record ? gone : never).push_back(rank);
       if (record && record->gone_kind == CommErrorKind::handshake_mismatch) of_another_opinion = record;
@@ -319,8 +326,9 @@ class Handshake {
       return {CommErrorKind::handshake_mismatch, of_another_opinion->gone_peers, of_another_opinion->gone};
     }
     const std::size_t here = request_.ranks.size() - never.size() - gone.size();
-    // One that gave up waiting, at the same deadline perhaps, is to blame only when all the others came.
-    if (never.empty()) never = std::move(gone);
+    // One that gave up waiting, at the same deadline perhaps, is to blame only when all the others came, and when that
+    // is why they were not asked.
+    if (never.empty() && (silent.empty() || !all_were_there)) never = std::move(gone);
     if (!other_labels.empty()) {
       return {CommErrorKind::handshake_mismatch, never,
               formatted("rank {} makes the group '{}'{}", own_.rank, request_.name, other_labels)};
@@ -331,9 +339,9 @@ class Handshake {
                         here, request_.ranks.size(), notes)};
     }
     // Without the leader's word nobody answers; it is the one that is silent.
-    if (!heard_from_leader) silent = {request_.ranks.front()};
+    if (!all_were_there && request_.rank_in_group != 0) silent = {request_.ranks.front()};
     return {CommErrorKind::peer_lost, silent,
-            formatted("within {:.1f} s {} came, but did not answer", seconds, ranks_words(silent))};
+            formatted("within {:.1f} s {} came, but did not answer{}", seconds, ranks_words(silent), notes)};
   }
 
   static std::string ranks_words(const std::vector<int>& ranks) {

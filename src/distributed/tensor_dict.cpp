@@ -142,16 +142,15 @@ class DictReader {
 };
 
 void run_broadcast(CollectiveCall& call, const at::Tensor& tensor, int src_in_group) {
-  const WireTensor carried(call.half(), "broadcast_tensor_dict", tensor);
+  const WireTensor carried(call, "broadcast_tensor_dict", tensor);
   std::vector<at::Tensor> tensors{carried.wire()};
-  GroupHalf& half = call.half();
   call.run({tensor.numel(), tensor.numel(), carried.wire().scalar_type(), -1,
-            terms_of(half, half.checker ? formatted("(from {}) ", src_in_group) : "", carried.dense())},
+            terms_of(call, call.is_compared() ? formatted("(from {}) ", src_in_group) : "", carried.dense())},
            [&](milliseconds left) {
              c10d::BroadcastOptions options;
              options.rootRank = src_in_group;
              options.timeout = left;
-             return call.half().backend->broadcast(tensors, options);
+             return call.backend().broadcast(tensors, options);
            });
   if (call.half().rank_in_group != src_in_group) carried.copy_back();
 }

@@ -12,7 +12,6 @@
 #include "base/dtype.h"
 #include "base/formatted.h"
 #include "dbg/error.h"
-#include "distributed/backends.h"
 
 namespace dbg::distributed {
 namespace {
@@ -73,8 +72,8 @@ const char* name_of(ReduceOp op) noexcept {
   return "(unknown)";
 }
 
-std::string terms_of(const GroupHalf& half, std::string_view what, const at::Tensor& tensor) {
-  if (!half.checker) return {};
+std::string terms_of(const CollectiveCall& call, std::string_view what, const at::Tensor& tensor) {
+  if (!call.is_compared()) return {};
   return formatted("{}{} [{}]", what, base::dtype_name(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
 }
 
@@ -82,26 +81,27 @@ at::Tensor as_carried(const at::Tensor& dense) {
   return is_known_to_backends(dense.scalar_type()) ? dense : dense.reshape({-1}).view(at::kByte);
 }
 
-WireTensor::WireTensor(const GroupHalf& half, std::string_view operation, const at::Tensor& tensor) : tensor_(tensor) {
+WireTensor::WireTensor(const CollectiveCall& call, std::string_view operation, const at::Tensor& tensor)
+    : tensor_(tensor) {
+  const GroupHalf& half = call.half();
   if (!tensor.defined()) refuse(half, operation, "an undefined tensor");
   if (tensor.layout() != c10::kStrided || tensor.is_nested() || tensor.is_quantized()) {
     refuse(half, operation, "a tensor that is sparse, nested or quantised; pass its parts");
   }
   if (tensor.is_meta()) refuse(half, operation, "a tensor on the meta device, which has no values");
-  const std::string backend = half.backend->getBackendName();
-  if (is_nccl(backend) && !tensor.is_cuda()) {
+  if (call.is_on_nccl() && !tensor.is_cuda()) {
     refuse(half, operation, formatted("a tensor on {}; this half carries cuda tensors", tensor.device().str()));
   }
   dense_ = tensor.detach();
-  if (backend == "gloo" && !tensor.is_cpu()) dense_ = dense_.to(at::kCPU);
+  if (call.is_on_gloo() && !tensor.is_cpu()) dense_ = dense_.to(at::kCPU);
   if (!is_dense(dense_)) dense_ = dense_.resolve_conj().resolve_neg().contiguous();
   wire_ = as_carried(dense_);
 }
 
-WireTensor WireTensor::for_writing(const GroupHalf& half, std::string_view operation, const at::Tensor& tensor) {
-  WireTensor made(half, operation, tensor);
+WireTensor WireTensor::for_writing(const CollectiveCall& call, std::string_view operation, const at::Tensor& tensor) {
+  WireTensor made(call, operation, tensor);
   if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
-    refuse(half, operation, "a tensor whose elements share memory (expanded); pass a contiguous one");
+    refuse(call.half(), operation, "a tensor whose elements share memory (expanded); pass a contiguous one");
   }
   return made;
 }

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "dbg/reduce_op.h"
-#include "distributed/group_half.h"
+#include "distributed/collective_call.h"
 
 namespace dbg::distributed {
 
@@ -21,10 +21,10 @@ class WireTensor {
  public:
   /// Throws: ConfigError for what no backend could carry: undefined, sparse, quantised, without data (meta), on a
   /// device that is not the backend's; `operation` is for the message.
-  WireTensor(const GroupHalf& half, std::string_view operation, const at::Tensor& tensor);
+  WireTensor(const CollectiveCall& call, std::string_view operation, const at::Tensor& tensor);
 
   /// Throws: ConfigError when elements of `tensor` share memory, so that nothing can be written into it.
-  static WireTensor for_writing(const GroupHalf& half, std::string_view operation, const at::Tensor& tensor);
+  static WireTensor for_writing(const CollectiveCall& call, std::string_view operation, const at::Tensor& tensor);
 
   /// The tensor's values in row-major order, of its own dtype; the tensor itself where it is so already.
   const at::Tensor& dense() const noexcept { return dense_; }
@@ -48,7 +48,7 @@ const char* name_of(ReduceOp op) noexcept;
 
 /// What the members of a comparing group have to pass alike, in words: `(sum) float32 [2, 3]`, `what` being what stands
 /// in the brackets. Empty where nothing is compared.
-std::string terms_of(const GroupHalf& half, std::string_view what, const at::Tensor& tensor);
+std::string terms_of(const CollectiveCall& call, std::string_view what, const at::Tensor& tensor);
 
 /// How a reduction is put to the backend.
 struct WireReduction {

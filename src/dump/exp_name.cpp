@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fnv_hash.h"
 #include "base/formatted.h"
 #include "base/no_cancellation.h"
 #include "dbg/error.h"
@@ -225,13 +226,12 @@ std::string as_word(const std::string& text, std::size_t longest) {
   return word;
 }
 
-// The parts as one word for people, and a hash for what the word can't tell apart. FNV-1a: all ranks must agree on it,
-// whatever they were built with.
+// The parts as one word for people, and a hash for what the word can't tell apart, on which all ranks agree.
 std::string key_of(const std::vector<std::string>& parts) {
-  std::uint64_t hash = 14695981039346656037u;
+  std::uint64_t hash = base::kFnvStart;
   std::string text;
   for (const std::string& part : parts) {
-    for (const char c : part + '\0') hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+    hash = base::fnv_hash(part + '\0', hash);
     text += part + "_";
   }
   return formatted("{}{:016x}", as_word(text, 100), hash);

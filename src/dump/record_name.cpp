@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cstdint>
 
+#include "base/fnv_hash.h"
+
 namespace dbg {
 namespace {
 
@@ -76,31 +78,22 @@ std::string hex_digits(std::uint64_t hash) {
   return digits;
 }
 
-constexpr std::uint64_t kHashStart = 14695981039346656037ull;
-constexpr std::uint64_t kHashFactor = 1099511628211ull;
-
-// FNV-1a: stable over platforms and versions, which a name needs; collisions only merge names of over 200 bytes.
+// Stable over platforms and versions, which a name needs; collisions only merge names of over 200 bytes.
 std::string hash_text(std::string_view text) {
-  std::uint64_t hash = kHashStart;
-  for (const char c : text) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= kHashFactor;
-  }
-  return hex_digits(hash);
+  return hex_digits(base::fnv_hash(text));
 }
 
 // The same by eight bytes at a time, for texts of megabytes.
 std::string hash_long_text(std::string_view text) {
-  std::uint64_t hash = kHashStart ^ text.size();
+  std::uint64_t hash = base::kFnvStart ^ text.size();
   while (text.size() >= 8) {
     std::uint64_t word = 0;
     for (unsigned i = 0; i < 8; ++i) word |= std::uint64_t{static_cast<unsigned char>(text[i])} << (8 * i);
-    hash = (hash ^ word) * kHashFactor;
+    hash = (hash ^ word) * base::kFnvFactor;
     hash ^= hash >> 32;
     text.remove_prefix(8);
   }
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * kHashFactor;
-  return hex_digits(hash);
+  return hex_digits(base::fnv_hash(text, hash));
 }
 
 // The longest prefix of at most `bytes` that ends neither inside a UTF-8 character nor inside an escape.

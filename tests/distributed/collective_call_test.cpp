@@ -119,6 +119,19 @@ TEST(CollectiveCallTest, AClosedGroupSaysSo) {
   });
 }
 
+TEST(CollectiveCallTest, OneThatHasBegunKeepsItsBackendWhenTheGroupIsClosed) {
+  test::run_halves_as_threads(1, [&](GroupHalf& half) {
+    CollectiveCall call(half, "barrier");
+    const GroupHalf::Backends closed = half.take_backends();
+    call.run({}, [&](milliseconds left) {
+      c10d::BarrierOptions options;
+      options.timeout = left;
+      return call.backend().barrier(options);
+    });
+    EXPECT_THAT(failure_within(milliseconds(0), [&] { barrier(half); }).cause, HasSubstr("closed"));
+  });
+}
+
 TEST(CollectiveCallTest, AnAbortedCollectiveEndsEarly) {
   AbortSignal signal;
   Meeting end(2);

@@ -8,6 +8,8 @@
 
 #include <chrono>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
@@ -71,6 +73,19 @@ TEST(FailureNotesTest, WhenAllHaveSpokenNobodyIsWaitedFor) {
 TEST(FailureNotesTest, WithoutAStoreThereIsNoEvidence) {
   const auto own = member(nullptr, 0);
   leave_failure_note(*own, {});
+  EXPECT_FALSE(has_failure_note(*own));
+  EXPECT_FALSE(collect_failure_notes(*own, milliseconds(1)).has_value());
+}
+
+class BrokenStore final : public c10d::HashStore {
+ public:
+  void set(const std::string&, const std::vector<std::uint8_t>&) override { throw std::runtime_error("set is broken"); }
+  bool check(const std::vector<std::string>&) override { throw std::runtime_error("check is broken"); }
+};
+
+TEST(FailureNotesTest, AStoreThatFailsIsNoEvidenceAndNoSecondFailure) {
+  const auto own = member(c10::make_intrusive<BrokenStore>(), 0);
+  EXPECT_THAT(leave_failure_note(*own, {}).value_or(""), testing::HasSubstr("set is broken"));
   EXPECT_FALSE(has_failure_note(*own));
   EXPECT_FALSE(collect_failure_notes(*own, milliseconds(1)).has_value());
 }

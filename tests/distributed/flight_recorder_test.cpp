@@ -7,9 +7,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "dbg/version.h"
 #include "distributed/groups.h"
@@ -28,6 +31,15 @@ std::set<std::string> recorded_under(const std::string& label) {
     if (entry["process_group"][1] == label) operations.insert(entry["profiling_name"].get<std::string>());
   }
   return operations;
+}
+
+// Torch 2.7's options have neither.
+template <class Options>
+void name_as_python_does(Options& options, const std::string& name, int rank) {
+  if constexpr (requires { options.group_name; }) options.group_name = name;
+  if constexpr (requires { options.global_ranks_in_group; }) {
+    options.global_ranks_in_group = {static_cast<std::uint64_t>(rank)};
+  }
 }
 
 class FlightRecorderTest : public testing::Test {
@@ -72,9 +84,32 @@ TEST_F(FlightRecorderTest, TheConfigurationHoldsNameAndRanks) {
   ASSERT_TRUE(config);
   EXPECT_EQ(config->name.find("fr_config:cpu"), 0U);
   EXPECT_EQ(config->ranks, "[0]");
-  // Whether this torch fills it is in the report.
-  if (!config->description.empty()) {
+  if (distributed::can_describe_recorded_groups()) {
     EXPECT_EQ(config->description, "fr_config:cpu");
+  }
+}
+
+// What somebody else has said of its ranks stays; what it was called does not.
+TEST_F(FlightRecorderTest, TheConfigurationOfAnAdoptedGroupHoldsItsLabel) {
+  const auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::milliseconds(20000));
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface("lo"));
+  name_as_python_does(*options, "fr_theirs", 5);
+  auto theirs = c10::make_intrusive<c10d::ProcessGroup>(c10::intrusive_ptr<c10d::Store>(), 0, 1);
+  theirs->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+  theirs->setBackend(
+      c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO,
+      c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::HashStore>(), 0, 1, options));
+  theirs->setGroupName("fr_theirs");
+  AdoptOptions adopted;
+  adopted.group_name = "fr_adopted";
+  const auto group = GroupCoordinator::adopt(theirs, {}, adopted);
+  group->all_reduce(at::ones({3}));
+  EXPECT_THAT(recorded_under("fr_adopted:device"), testing::Contains("gloo:all_reduce"));
+  const auto config = distributed::recorded_group_config("fr_theirs");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->ranks, "[5]");
+  if (distributed::can_describe_recorded_groups()) {
+    EXPECT_EQ(config->description, "fr_adopted:device");
   }
 }
 

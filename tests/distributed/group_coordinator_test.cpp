@@ -7,10 +7,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <latch>
+#include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
 
 #include "dbg/error.h"
+#include "distributed/failing.h"
 #include "distributed/groups.h"
 #include "support/log_capture.h"
 #include "support/rank_processes.h"
@@ -67,6 +74,9 @@ void check_group_of_four(const World& world) {
   EXPECT_EQ(group->first_rank(), is_even ? 0 : 3);
   EXPECT_EQ(group->last_rank(), is_even ? 2 : 1);
   EXPECT_EQ(group->next_rank(), group->prev_rank());
+  EXPECT_EQ(group->group_name(), "tp");
+  EXPECT_EQ(group->local_rank(), world.local_rank());
+  EXPECT_EQ(group->timeout(), milliseconds(20000));
   EXPECT_EQ(group->is_first_rank(), place == 0);
   EXPECT_EQ(group->is_last_rank(), place == 1);
   EXPECT_EQ(group->cpu_group()->getGroupDesc(), "tp:cpu");
@@ -82,6 +92,27 @@ void check_group_of_four(const World& world) {
 TEST(GroupCoordinatorTest, FourRanksAsThreads) {
   const std::vector<World> worlds = World::for_threads(4);
   test::run_ranks_as_threads(4, [&](int rank) { check_group_of_four(worlds[static_cast<std::size_t>(rank)]); });
+}
+
+TEST(GroupCoordinatorTest, NextAndPreviousGoAroundInTheGroupsOrder) {
+  WorldOptions options;
+  options.timeout = milliseconds(15000);
+  const std::vector<World> worlds = World::for_threads(3, options);
+  test::run_ranks_as_threads(3, [&](int rank) {
+    GroupOptions asked = test::gloo_pair("pp");
+    asked.timeout = milliseconds(0);
+    const auto group = GroupCoordinator::create(worlds[static_cast<std::size_t>(rank)], {{2, 0, 1}}, asked);
+    const int next[] = {1, 2, 0};
+    const int previous[] = {2, 0, 1};
+    EXPECT_EQ(group->next_rank(), next[rank]);
+    EXPECT_EQ(group->prev_rank(), previous[rank]);
+    EXPECT_EQ(group->first_rank(), 2);
+    EXPECT_EQ(group->last_rank(), 1);
+    EXPECT_EQ(group->is_first_rank(), rank == 2);
+    EXPECT_EQ(group->is_last_rank(), rank == 1);
+    EXPECT_EQ(group->local_rank(), rank);
+    EXPECT_EQ(group->timeout(), milliseconds(15000));  // the world's
+  });
 }
 
 DBG_RANK_BODY(one_of_four) {
@@ -125,6 +156,62 @@ TEST(GroupCoordinatorTest, RanksOfOneProcessAllStandInTheRegistry) {
     const auto group =
         GroupCoordinator::create(worlds[static_cast<std::size_t>(rank)], {{0, 1}}, test::gloo_pair("tp"));
     EXPECT_EQ(c10d::resolve_process_group(group->cpu_registered_name()), group->cpu_group());
+  });
+}
+
+TEST(GroupCoordinatorTest, AnyThreadMayAskWhileAnotherCloses) {
+  for (int round = 0; round < 10; ++round) {
+    const auto group = test::lone_group("tp", true, /*check=*/true);
+    std::latch all_ask(3);
+    std::atomic<bool> is_over{false};
+    std::vector<std::thread> asking;
+    for (int i = 0; i < 2; ++i) {
+      asking.emplace_back([&] {
+        all_ask.arrive_and_wait();
+        do {
+          const auto cpu = group->cpu_group();
+          EXPECT_EQ(cpu ? cpu->getGroupDesc() : "tp:cpu", "tp:cpu");
+          const auto device = group->device_group();
+          EXPECT_EQ(device ? device->getGroupDesc() : "tp:device", "tp:device");
+          EXPECT_THAT(group->cpu_registered_name(), testing::AnyOf("", "tp:cpu@0.g0"));
+          EXPECT_THAT(group->device_registered_name(), testing::AnyOf("", "tp:device@0.g0"));
+          EXPECT_THAT(group->describe(), HasSubstr("group tp ranks"));
+          for (const LabelChannel& one : group->label_report().channels) EXPECT_NE(one.channel, "");
+        } while (!is_over.load());
+      });
+    }
+    all_ask.arrive_and_wait();
+    group->close();
+    is_over = true;
+    for (std::thread& thread : asking) thread.join();
+    EXPECT_EQ(group->cpu_group(), nullptr);
+    EXPECT_EQ(group->device_registered_name(), "");
+  }
+}
+
+TEST(GroupCoordinatorTest, AnOperationOfAnotherThreadGoesOnToItsDeadlineWhenTheGroupIsClosed) {
+  constexpr milliseconds kDeadline{1000};
+  const std::vector<World> worlds = World::for_threads(2);
+  std::latch both_are_done(2);
+  test::run_ranks_as_threads(2, [&](int rank) {
+    const auto group =
+        GroupCoordinator::create(worlds[static_cast<std::size_t>(rank)], {{0, 1}}, test::gloo_pair("tp"));
+    if (rank == 1) return both_are_done.arrive_and_wait();
+    std::thread waiting([&] {
+      const CommFailure failure = test::failure_within(kDeadline, [&] { group->barrier({kDeadline}); });
+      EXPECT_EQ(failure.kind, CommErrorKind::timeout) << failure.cause;
+      EXPECT_THAT(failure.peers, ElementsAre(1));
+    });
+    const auto& sequence = distributed::cpu_half_of(*group).sequence;
+    auto began = std::chrono::steady_clock::now();
+    while (sequence.load() == 0 && std::chrono::steady_clock::now() - began < milliseconds(20000)) {
+      std::this_thread::yield();
+    }
+    began = std::chrono::steady_clock::now();
+    group->close(milliseconds(100));
+    EXPECT_LT(std::chrono::steady_clock::now() - began, milliseconds(1100));
+    waiting.join();
+    both_are_done.arrive_and_wait();
   });
 }
 

@@ -27,7 +27,8 @@ const std::filesystem::path& names_file() {
 
 // Before anything has asked NCCL for a communicator: it reads its environment once.
 [[maybe_unused]] const bool plugin_is_named = [] {
-  ::setenv("NCCL_PROFILER_PLUGIN", DBG_TEST_NCCL_PLUGIN, 1);
+  const char* carried = std::getenv("DBG_TEST_NCCL_PLUGIN");  // where it is not where it was built
+  ::setenv("NCCL_PROFILER_PLUGIN", carried != nullptr ? carried : DBG_TEST_NCCL_PLUGIN, 1);
   ::setenv("DBG_TEST_NCCL_NAMES", names_file().c_str(), 1);
   return true;
 }();

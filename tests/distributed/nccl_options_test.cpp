@@ -21,13 +21,29 @@ BackendRequest request_for(const std::string& name) {
   return request;
 }
 
+// Not every torch and every NCCL has these fields.
+template <class Options>
+void expect_described(const Options& options, const std::string& label) {
+  if constexpr (requires { options.group_desc; }) {
+    EXPECT_EQ(options.group_desc, label);
+  }
+}
+template <class Config>
+const char* pointer_of_name(const Config& config) {
+  if constexpr (requires { config.commName; }) return config.commName;
+  return nullptr;
+}
+
 TEST(NcclOptionsTest, CarryTheLabelInEachField) {
   const auto options = make_nccl_options(request_for("tp"), true);
   EXPECT_EQ(options->group_name, "tp:device@0_1.g0");
   EXPECT_EQ(options->global_ranks_in_group, (std::vector<std::uint64_t>{0, 1}));
   EXPECT_EQ(options->timeout, std::chrono::milliseconds(1234));
+  expect_described(*options, "tp:device");
   if (!nccl_names_communicators()) GTEST_SKIP() << "this NCCL has no names of communicators";
   EXPECT_EQ(communicator_name_of(*options), "tp:device");
+  // NCCL keeps the pointer: neither the request nor the options may own what is there.
+  EXPECT_EQ(pointer_of_name(options->config), interned_text("tp:device"));
 }
 
 TEST(NcclOptionsTest, CarryNoneWithLabelsOff) {

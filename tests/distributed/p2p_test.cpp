@@ -145,6 +145,16 @@ TEST(MessageFailureTest, AMessageThatNobodyTakesTimesOutAndNamesTheReceiver) {
   });
 }
 
+TEST(MessageFailureTest, AClosedGroupSaysSoBeforeItLooksAtTheTensor) {
+  test::run_halves_as_threads(2, [&](GroupHalf& half) {
+    half.take_backends();
+    const int other = 1 - half.rank_in_group;
+    const auto begins = [&] { static_cast<void>(begin_send(half, at::ones({2}), other)); };
+    EXPECT_THAT(failure_of(begins, milliseconds(1000)).cause, HasSubstr("closed"));
+    EXPECT_THAT(failure_of([&] { send(half, at::ones({2}), other); }, milliseconds(1000)).cause, HasSubstr("closed"));
+  });
+}
+
 TEST(MessageFailureTest, ASignalEndsTheWait) {
   AbortSignal signal;
   test::run_halves_as_threads(2, [&](GroupHalf& half) {

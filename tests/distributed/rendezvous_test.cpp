@@ -352,6 +352,57 @@ TEST(RendezvousTest, AMemberThatCameAndDiedIsNamed) {
   EXPECT_THAT(leaders.cause, HasSubstr("rank 2 came, but did not answer"));
 }
 
+// A store in memory that says which key is about to be looked at.
+class WatchedStore final : public c10d::HashStore {
+ public:
+  std::function<void(const std::string&)> before_look;
+  std::vector<std::uint8_t> compareSet(const std::string& key, const std::vector<std::uint8_t>& expected,
+                                       const std::vector<std::uint8_t>& desired) override {
+    if (before_look) before_look(key);
+    return HashStore::compareSet(key, expected, desired);
+  }
+};
+
+// All deadlines are about the same: while the leader sees who is missing, the others do so and give up.
+TEST(RendezvousTest, OneThatGivesUpAtTheSameMomentIsNotBlamed) {
+  for (const std::string last_look : {"r1@0-2", "a/"}) {
+    const auto store = c10::make_intrusive<WatchedStore>();
+    const auto keys = c10::make_intrusive<TrackedStore>(store, "dbg/hs/tp");
+    keys->put("r2@0-2", json_like_ours(record_of_dead_process(2, {0, 1, 2}), store));
+    HandshakeRecord member = HandshakeRecord::of_this_process();
+    member.rank = 1;
+    member.ranks = {0, 1, 2};
+    member = *HandshakeRecord::from_json(json_like_ours(member, store));
+    keys->put("r1@0-2", member.to_json());
+    keys->put("a/" + member.nonce, "here");
+    // What is looked at again, once the leader has the member's answer, is what it looks at when its time is over.
+    bool has_answered = false;
+    bool has_given_up = false;
+    const std::string answer = "dbg/hs/tp/a/" + member.nonce;
+    const std::string awaited = last_look == "a/" ? answer : "dbg/hs/tp/" + last_look;
+    store->before_look = [&](const std::string& key) {
+      if (has_given_up) return;
+      if (has_answered && key == awaited) {
+        has_given_up = true;
+        member.gone = "rank 2 came, but did not answer";
+        member.gone_kind = CommErrorKind::peer_lost;
+        member.gone_peers = {2};
+        keys->put("r1@0-2", member.to_json());
+        keys->deleteKey("a/" + member.nonce);
+      } else if (key == answer) {
+        has_answered = true;
+      }
+    };
+    Outcomes outcomes;
+    outcomes.run(0, store, request_of("tp", {0, 1, 2}, 0, milliseconds(200)));
+    EXPECT_TRUE(has_given_up) << last_look;
+    ASSERT_EQ(outcomes.failures.size(), 1U);
+    const CommFailure& failure = outcomes.failures.find(0)->second;
+    EXPECT_EQ(failure.kind, CommErrorKind::peer_lost) << last_look << ": " << failure.cause;
+    EXPECT_THAT(failure.peers, ElementsAre(2)) << last_look << ": " << failure.cause;
+  }
+}
+
 TEST(RendezvousTest, WhatADeadProcessLeftIsWrittenOver) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto keys = c10::make_intrusive<TrackedStore>(store, "dbg/hs/tp");

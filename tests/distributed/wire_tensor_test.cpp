@@ -14,11 +14,12 @@ namespace {
 class WireTensorTest : public testing::Test {
  protected:
   std::unique_ptr<GroupHalf> half_ = test::make_gloo_half(c10::make_intrusive<c10d::HashStore>(), 0, 1);
+  CollectiveCall call_{*half_, "x"};
 };
 
 TEST_F(WireTensorTest, ADenseTensorIsItsOwnWire) {
   const at::Tensor tensor = at::ones({2, 3});
-  const WireTensor carried(*half_, "x", tensor);
+  const WireTensor carried(call_, "x", tensor);
   EXPECT_EQ(carried.wire().const_data_ptr(), tensor.const_data_ptr());
   carried.copy_back();
   EXPECT_TRUE(at::equal(tensor, at::ones({2, 3})));
@@ -27,7 +28,7 @@ TEST_F(WireTensorTest, ADenseTensorIsItsOwnWire) {
 TEST_F(WireTensorTest, AStridedOneIsCopiedThereAndBack) {
   at::Tensor block = at::zeros({2, 6});
   const at::Tensor tensor = block.slice(1, 0, 6, 2);
-  const WireTensor carried = WireTensor::for_writing(*half_, "x", tensor);
+  const WireTensor carried = WireTensor::for_writing(call_, "x", tensor);
   EXPECT_TRUE(carried.wire().is_contiguous());
   EXPECT_NE(carried.wire().const_data_ptr(), tensor.const_data_ptr());
   carried.dense().fill_(3);
@@ -51,10 +52,10 @@ TEST_F(WireTensorTest, DtypesThatBackendsDoNotKnowAreBytesOfTheSameMemory) {
 
 TEST_F(WireTensorTest, ViewsOfMathAreResolved) {
   const at::Tensor numbers = at::complex(at::ones({2}), at::ones({2}));
-  const WireTensor conjugate(*half_, "x", numbers.conj());
+  const WireTensor conjugate(call_, "x", numbers.conj());
   EXPECT_FALSE(conjugate.dense().is_conj());
   EXPECT_TRUE(at::equal(conjugate.dense(), numbers.conj().resolve_conj()));
-  const WireTensor negative(*half_, "x", at::imag(numbers.conj()));
+  const WireTensor negative(call_, "x", at::imag(numbers.conj()));
   EXPECT_FALSE(negative.dense().is_neg());
   EXPECT_EQ(negative.dense()[0].item<float>(), -1);
 }

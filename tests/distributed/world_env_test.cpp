@@ -76,6 +76,24 @@ TEST(WorldEnvTest, ValuesThatMakeNoSenseAreNamed) {
   EXPECT_THAT(message("MASTER_PORT", "0"), HasSubstr("MASTER_PORT is '0'"));
 }
 
+// Where nobody says which machine: all hold equally many ranks.
+TEST(WorldEnvTest, TheMachineFollowsFromHowManyRanksEachHolds) {
+  const World agent = World::over_tcp({"127.0.0.1", 0, true}, 0, 1);
+  const auto world = [&](const std::string& per_node) {
+    const WorldEnv env({{"RANK", "5"},
+                        {"WORLD_SIZE", "8"},
+                        {"LOCAL_RANK", "1"},
+                        {"LOCAL_WORLD_SIZE", per_node},
+                        {"MASTER_ADDR", "127.0.0.1"},
+                        {"MASTER_PORT", std::to_string(agent.store_port())}});
+    return World::from_env(milliseconds(5000));
+  };
+  EXPECT_EQ(world("2").node_id(), 2);
+  EXPECT_EQ(world("4").node_id(), 1);
+  EXPECT_EQ(world("").node_id(), 0);
+  EXPECT_THAT(message_of<ConfigError>([&] { world("0"); }), HasSubstr("LOCAL_WORLD_SIZE is '0'"));
+}
+
 TEST(WorldEnvTest, TorchrunsAgentKeepsItsStoreAndRestartsDoNotMeetOldKeys) {
   const World agent = World::over_tcp({"127.0.0.1", 0, true}, 0, 1);
   const WorldEnv env({{"RANK", "0"},

@@ -8,10 +8,9 @@ Does, in this order, what objects_interop_test.cpp does on its side, checks what
 was right.
 """
 
-import collections
+import ast
 import datetime
 import os
-import pickle
 import sys
 import types
 
@@ -20,16 +19,42 @@ os.environ["GLOO_SOCKET_IFNAME"] = "lo"
 import torch
 import torch.distributed as dist
 
-TensorMetadata = collections.namedtuple("TensorMetadata", ["device", "dtype", "size"])
+TWIN = "sglang.srt.distributed.parallel_state"
+METHODS = {
+    "broadcast_object",
+    "send_object",
+    "recv_object",
+    "broadcast_tensor_dict",
+    "send_tensor_dict",
+    "recv_tensor_dict",
+}
 
 
-def install_twins_module():
-    """The module under whose name SGLang pickles its metadata, with the one class that is in the pickles."""
-    for name in ("sglang", "sglang.srt", "sglang.srt.distributed", "sglang.srt.distributed.parallel_state"):
-        sys.modules.setdefault(name, types.ModuleType(name))
-    module = sys.modules["sglang.srt.distributed.parallel_state"]
-    module.TensorMetadata = TensorMetadata
-    TensorMetadata.__module__ = module.__name__
+def twins_group(path, rank, world_size):
+    """SGLang's GroupCoordinator with the methods that pass dicts, from its own source, over the world's group. The module
+    as a whole can't be imported without an engine around it."""
+    with open(path) as file:
+        tree = ast.parse(file.read(), path)
+    # The name under which its metadata is pickled.
+    parts = TWIN.split(".")
+    for i in range(len(parts)):
+        module = sys.modules.setdefault(".".join(parts[: i + 1]), types.ModuleType(".".join(parts[: i + 1])))
+    for words in ("import pickle, torch", "from typing import *", "from collections import namedtuple"):
+        exec(words, module.__dict__)
+    exec("from dataclasses import dataclass\nfrom torch.distributed import ProcessGroup", module.__dict__)
+    wanted = []
+    for node in tree.body:
+        name = getattr(node, "name", None) or getattr(getattr(node, "targets", [None])[0], "id", None)
+        if name == "GroupCoordinator":
+            node.body = [one for one in node.body if getattr(one, "name", None) in METHODS]
+            assert len(node.body) == len(METHODS), [one.name for one in node.body]
+        if name in ("TensorMetadata", "P2PWork", "_split_tensor_dict", "GroupCoordinator"):
+            wanted.append(node)
+    exec(compile(ast.Module(wanted, []), path, "exec"), module.__dict__)
+    group = object.__new__(module.GroupCoordinator)
+    group.world_size, group.ranks, group.rank_in_group = world_size, list(range(world_size)), rank
+    group.device_group = group.cpu_group = group.mq_broadcaster = None  # torch takes None for the world's group
+    return group
 
 
 def object_of(rank):
@@ -73,40 +98,8 @@ def expect_dict_of(got, rank):
             assert got[key] == value, key
 
 
-def send_dict(tensors, dst):
-    """SGLang's send_tensor_dict, on one group."""
-    metadata = [
-        (k, TensorMetadata(v.device.type, v.dtype, v.size())) if isinstance(v, torch.Tensor) else (k, v)
-        for k, v in tensors.items()
-    ]
-    data = torch.frombuffer(bytearray(pickle.dumps(metadata)), dtype=torch.uint8)
-    dist.send(torch.tensor([data.numel()], dtype=torch.long), dst)
-    dist.send(data, dst)
-    for value in tensors.values():
-        if isinstance(value, torch.Tensor) and value.numel() > 0:
-            dist.send(value, dst)
-
-
-def receive_dict(src):
-    """SGLang's recv_tensor_dict, on one group."""
-    size = torch.empty(1, dtype=torch.long)
-    dist.recv(size, src)
-    data = torch.empty(size.item(), dtype=torch.uint8)
-    dist.recv(data, src)
-    tensors = {}
-    for key, value in pickle.loads(data.numpy()):
-        if isinstance(value, TensorMetadata):
-            tensor = torch.empty(value.size, dtype=value.dtype, device=value.device)
-            if tensor.numel() > 0:
-                dist.recv(tensor, src)
-            value = tensor
-        tensors[key] = value
-    return tensors
-
-
 def main():
     path, rank, world_size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    install_twins_module()
     dist.init_process_group(
         "gloo",
         init_method=f"file://{path}",
@@ -160,13 +153,18 @@ def main():
         expect_object_of(objects[0], 0)
         dist.send_object_list([object_of(1)], dst=0)
 
-    # Tensor dicts.
-    if rank == 0:
-        send_dict(dict_of(0), 1)
-        expect_dict_of(receive_dict(1), 1)
-    else:
-        expect_dict_of(receive_dict(0), 0)
-        send_dict(dict_of(1), 0)
+    # Tensor dicts, by the twin.
+    twin = os.environ["DBG_TEST_TWIN"]
+    if twin:
+        group = twins_group(twin, rank, world_size)
+        for src in range(world_size):
+            expect_dict_of(group.broadcast_tensor_dict(dict_of(rank) if rank == src else None, src), src)
+        if rank == 0:
+            group.send_tensor_dict(dict_of(0))
+            expect_dict_of(group.recv_tensor_dict(1), 1)
+        else:
+            expect_dict_of(group.recv_tensor_dict(), 0)
+            group.send_tensor_dict(dict_of(1), 0)
 
     # One object that no c10::IValue holds: an error there, and the group goes on.
     objects = [{"a set": {1, 2}} if rank != int(os.environ["DBG_TEST_CPP_RANK"]) else None]

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
-// Facts about writing where nobody reads.
-#include "base/no_sigpipe.h"
+// Facts about signals that a failed write sends: held back, taken, and left where they were.
+#include "base/held_signals.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -60,6 +60,34 @@ TEST(NoSigpipeTest, OneInsideAnotherChangesNothing) {
   }
   EXPECT_TRUE(is_blocked());
   EXPECT_EQ(pipe.write(), EPIPE);
+}
+
+// A program that holds the signal back itself is not left with one of ours, and keeps one of its own.
+TEST(HeldSignalsTest, AProgramThatHoldsThemBackItselfFindsThemAsTheyWere) {
+  const BrokenPipe pipe;
+  const HeldSignals program({SIGPIPE});
+  {
+    const HeldSignals ours({SIGPIPE, SIGXFSZ});
+    EXPECT_EQ(pipe.write(), EPIPE);
+  }
+  EXPECT_TRUE(is_blocked());
+  EXPECT_FALSE(is_pending());
+  EXPECT_EQ(pipe.write(), EPIPE);
+  {
+    const HeldSignals ours({SIGPIPE, SIGXFSZ});
+    EXPECT_EQ(pipe.write(), EPIPE);
+  }
+  EXPECT_TRUE(is_pending());
+}
+
+TEST(HeldSignalsTest, ErrnoIsTheWrites) {
+  const BrokenPipe pipe;
+  {
+    const HeldSignals ours({SIGPIPE});
+    EXPECT_EQ(pipe.write(), EPIPE);
+    errno = EPIPE;
+  }
+  EXPECT_EQ(errno, EPIPE);
 }
 
 TEST(NoSigpipeTest, ThreadsThatAreStartedMeanwhileKeepIt) {
