@@ -103,13 +103,14 @@ c10::IValue decode_object(CollectiveCall& call, const at::Tensor& bytes, int sou
   return value;
 }
 
-void require_length(CollectiveCall& call, std::int64_t length, int source_in_group, std::int64_t max_bytes) {
+void require_length(CollectiveCall& call, std::int64_t length, int source_in_group, std::int64_t max_bytes,
+                    const char* advice) {
   if (length >= 0 && length <= max_bytes) return;
   const std::vector<int> source = global_ranks(call.half(), {source_in_group});
   call.break_group(
       CommErrorKind::handshake_mismatch,
       formatted("rank {} announces an object of {} bytes; 0 to {} are accepted", source.front(), length, max_bytes),
-      "see whether all ranks make the same calls in the same order; send what is so large as tensors", source);
+      formatted("see whether all ranks make the same calls in the same order; {}", advice), source);
 }
 
 at::Tensor broadcast_bytes(CollectiveCall& call, const EncodedObject& encoded, int src_in_group,
@@ -163,7 +164,7 @@ std::vector<std::int64_t> gather_lengths(CollectiveCall& call, std::int64_t own)
 std::int64_t require_lengths(CollectiveCall& call, const std::vector<std::int64_t>& lengths, const ByteLimits& limits) {
   std::int64_t longest = 0;
   for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
-    require_length(call, lengths[rank], static_cast<int>(rank), limits.one_member);
+    require_length(call, lengths[rank], static_cast<int>(rank), limits.one_member, limits.advice);
     longest = std::max(longest, lengths[rank]);
   }
   const auto members = static_cast<std::int64_t>(lengths.size());

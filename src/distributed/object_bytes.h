@@ -44,8 +44,11 @@ void emit_tensor_with_bytes(codec::PickleWriter& out, const at::Tensor& tensor);
 /// Throws: CommError(unsupported) by way of `call`.
 c10::IValue decode_object(CollectiveCall& call, const at::Tensor& bytes, int source_in_group, std::int64_t max_bytes);
 
+inline constexpr const char* kAdviceTooLong = "send what is so large as tensors";
+
 /// Throws, and breaks the group, unless `length` is between 0 and `max_bytes`.
-void require_length(CollectiveCall& call, std::int64_t length, int source_in_group, std::int64_t max_bytes);
+void require_length(CollectiveCall& call, std::int64_t length, int source_in_group, std::int64_t max_bytes,
+                    const char* advice = kAdviceTooLong);
 
 /// `encoded.bytes` of one member, on all.
 at::Tensor broadcast_bytes(CollectiveCall& call, const EncodedObject& encoded, int src_in_group,
@@ -55,7 +58,7 @@ at::Tensor broadcast_bytes(CollectiveCall& call, const EncodedObject& encoded, i
 struct ByteLimits {
   std::int64_t one_member = 0;
   std::int64_t all_members = 0;  ///< together, each padded to the longest
-  const char* advice = "send what is so large as tensors";
+  const char* advice = kAdviceTooLong;
 };
 
 /// `bytes` of all members, in the group's order.

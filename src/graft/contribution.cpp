@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/dtype.h"
+#include "base/fence.h"
 #include "base/formatted.h"
 #include "codec/pickle_writer.h"
 #include "codec/tensor_bytes.h"
@@ -57,8 +58,12 @@ Contribution contribution_of(const c10::IValue& value, const c10::IValue* extras
     made.reason = formatted("extras that can't be sent: {}", *refusal);
     return made;
   }
+  const auto cause = base::run_fenced([&] { made.tensor = tensor.is_cpu() ? tensor.detach() : dense_on_host(tensor); });
+  if (cause) {
+    made.reason = formatted("a tensor that can't be copied to the host: {}", *cause);
+    return made;
+  }
   made.state = ContributionState::value;
-  made.tensor = tensor.detach();
   return made;
 }
 

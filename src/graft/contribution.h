@@ -32,7 +32,8 @@ struct Contribution {
   std::string lost = {};  ///< what of the extras could not be taken; empty: nothing
 };
 
-/// What this rank gives of a dumped value. Never throws but for want of memory; never waits for a device.
+/// What this rank gives of a dumped value; a device's tensor is brought to the host, once for all that needs it.
+/// Never throws but for want of memory.
 Contribution contribution_of(const c10::IValue& value, const c10::IValue* extras, GraftPlace place);
 
 /// The values of a contribution's tensor in row-major order, on the host. The tensor itself where it is so already.

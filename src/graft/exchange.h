@@ -55,7 +55,8 @@ struct Exchanged {
 struct Wire {
   distributed::GroupHalf& half;
   Sides sides;
-  std::int64_t max_bytes = 0;
+  std::int64_t max_bytes = 0;         ///< the longest payload that this rank takes
+  std::int64_t common_max_bytes = 0;  ///< that every dbg rank takes
   std::chrono::milliseconds timeout{0};
   distributed::AbortSignal* abort = nullptr;
 };

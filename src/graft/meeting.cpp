@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <exception>
 #include <future>
 #include <mutex>
@@ -26,7 +25,8 @@
 #include "distributed/tracked_store.h"
 #include "distributed/world_state.h"
 #include "graft/exchange.h"
-#include "graft/frame.h"
+#include "graft/hello.h"
+#include "graft/reminder.h"
 
 namespace dbg::graft {
 namespace {
@@ -36,7 +36,6 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr std::string_view kPart = "Grafter";
-constexpr seconds kReminderPeriod{10};
 constexpr milliseconds kLookPeriod{500};
 constexpr milliseconds kAbortPeriod{20};
 constexpr milliseconds kConnectPeriod{50};
@@ -46,109 +45,6 @@ constexpr seconds kDesertBound{2};
 milliseconds left_until(steady_clock::time_point deadline) {
   return std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now()));
 }
-
-std::string name_of_rank(const Sides& sides, int rank) {
-  return rank < sides.baseline ? formatted("baseline rank {}", rank)
-                               : formatted("target rank {}", rank - sides.baseline);
-}
-
-std::string hello_text(const Sides& sides) {
-  return formatted("{} {} {}", kFrameVersion, sides.baseline, sides.target);
-}
-
-// While it lives, a thread of its own says who is missing. It must not outlive the store.
-class Reminder {
- public:
-  Reminder(const GraftConfig& config, const Sides& sides)
-      : config_(config), sides_(sides), began_(steady_clock::now()), thread_([this] { run(); }) {}
-  ~Reminder() {
-    {
-      const std::lock_guard lock(mutex_);
-      is_over_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  Reminder(const Reminder&) = delete;
-  Reminder& operator=(const Reminder&) = delete;
-
-  /// From here on the store can be asked.
-  void look_into(const c10::intrusive_ptr<c10d::Store>& store) {
-    const std::lock_guard lock(mutex_);
-    store_ = distributed::StoreCaller::of(store);
-  }
-
-  /// For an error's advice: whether somebody was seen to use NCCL.
-  bool saw_nccl() const {
-    const std::lock_guard lock(mutex_);
-    return saw_nccl_;
-  }
-
- private:
-  void run() {
-    auto next = began_ + kReminderPeriod;
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, kLookPeriod, [this] { return is_over_; })) {
-      const std::shared_ptr<distributed::StoreCaller> store = store_;
-      const bool is_due = steady_clock::now() >= next;
-      if (is_due) next += kReminderPeriod;
-      lock.unlock();
-      // A store that fails here fails the meeting too, which says so.
-      static_cast<void>(base::run_fenced([&] { look(store, is_due); }));
-      lock.lock();
-    }
-  }
-
-  static bool is_there(distributed::StoreCaller& store, const std::string& key) {
-    return store.call("check", [key](c10d::Store& inner) { return inner.check({key}); });
-  }
-
-  void look(const std::shared_ptr<distributed::StoreCaller>& store, bool is_due) {
-    // The meeting ends with this thread, and must not wait long for it.
-    const distributed::StoreDeadline in_time(steady_clock::now() + kLookPeriod,
-                                             distributed::StoreDeadline::Missed::is_forgiven);
-    if (store && !saw_nccl_ && is_there(*store, formatted("{0}/{0}//cuda//0", config_.group_name))) {
-      {
-        const std::lock_guard lock(mutex_);
-        saw_nccl_ = true;
-      }
-      base::log(
-          LogLevel::error, kPart,
-          "the peer uses nccl, and this side gloo: they will not meet. Set DUMPER_GRAFTER_BACKEND=gloo there (the "
-          "Python twin's default is nccl)");
-    }
-    if (!is_due) return;
-    const auto waited = std::chrono::duration_cast<seconds>(steady_clock::now() - began_).count();
-    const auto limit = std::chrono::duration_cast<seconds>(config_.timeout).count();
-    if (!store) {
-      base::log(LogLevel::info, kPart, "waiting for baseline rank 0 to serve the store at {}:{} ({} s of {})",
-                config_.master_address, config_.master_port, waited, limit);
-      return;
-    }
-    std::vector<std::string> missing;
-    for (int rank = 0; rank < sides_.size(); ++rank) {
-      // Where gloo leaves its address.
-      if (!is_there(*store, formatted("{0}/{0}//cpu//0/{1}", config_.group_name, rank))) {
-        missing.push_back(name_of_rank(sides_, rank));
-      }
-    }
-    if (missing.empty()) return;
-    base::log(LogLevel::info, kPart,
-              "waiting for {} ({} s of {}); a Python peer needs DUMPER_GRAFTER_BACKEND=gloo, and the same group name "
-              "'{}'",
-              fmt::join(missing, ", "), waited, limit, config_.group_name);
-  }
-
-  const GraftConfig& config_;
-  const Sides sides_;
-  const steady_clock::time_point began_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_over_ = false;                             // under mutex_
-  std::shared_ptr<distributed::StoreCaller> store_;  // under mutex_
-  bool saw_nccl_ = false;                            // under mutex_; written by thread_ only
-  std::thread thread_;
-};
 
 void require_own_size(const GraftConfig& config, const Participant& self) {
   const bool is_baseline = config.role == GraftRole::baseline;
@@ -160,30 +56,6 @@ void require_own_size(const GraftConfig& config, const Participant& self) {
                 to_text(config.role), told, self.world_size(), self.world_size() == 1 ? "" : "s"));
 }
 
-// Which ranks are dbg of this version; throws where one was told other sizes.
-bool are_all_dbg(distributed::TrackedStore& hello, const Sides& sides) {
-  bool all = true;
-  for (int rank = 0; rank < sides.size(); ++rank) {
-    const auto said = hello.peek(std::to_string(rank));
-    if (!said) {
-      all = false;
-      continue;
-    }
-    if (*said == hello_text(sides)) continue;
-    const std::string own = hello_text(sides);
-    // Of another version: the Python wire is what both speak.
-    if (said->substr(0, said->find(' ')) != own.substr(0, own.find(' '))) {
-      all = false;
-      continue;
-    }
-    throw ConfigError(
-        formatted("{} was told {} baseline and target ranks, and this rank {} and {}: set the same "
-                  "grafter_baseline_world_size and grafter_target_world_size on both sides",
-                  name_of_rank(sides, rank), said->substr(said->find(' ') + 1), sides.baseline, sides.target));
-  }
-  return all;
-}
-
 }  // namespace
 
 void Meeting::leave() noexcept {
@@ -193,16 +65,28 @@ void Meeting::leave() noexcept {
 
 namespace {
 
-// Leaves this rank's word in the store, for the others and for itself.
-void say_hello(distributed::TrackedStore& hello, const GraftConfig& config, const Sides& sides, int rank) {
-  const std::string own = std::to_string(rank);
-  if (hello.peek(own)) {
-    throw ConfigError(
-        formatted("{} has met at {}:{} as '{}' before, and would now meet what that left: give both sides another "
-                  "grafter_master_port, or another grafter_group_name",
-                  name_of_rank(sides, rank), config.master_address, config.master_port, config.group_name));
+// Throws what is being handled. Of ranks that never came, those that left no word get advice of their own: a Python
+// rank that runs and uses another backend leaves nothing where this side looks.
+[[noreturn]] void rethrow_with_advice(distributed::TrackedStore& hello, const GraftConfig& config, const Sides& sides) {
+  std::vector<std::string> silent;
+  try {
+    throw;
+  } catch (const CommError& error) {
+    if (error.kind() != CommErrorKind::peer_missing) throw;
+    static_cast<void>(base::run_fenced([&] {
+      const distributed::StoreDeadline in_time(steady_clock::now() + kLookPeriod,
+                                               distributed::StoreDeadline::Missed::is_forgiven);
+      for (const int rank : read_hellos(hello, config, sides).silent) silent.push_back(name_of_rank(sides, rank));
+    }));
+    if (silent.empty()) throw;
+    CommFailure failure = error.failure();
+    failure.advice = formatted(
+        "See whether {} runs and comes to a dump that matches. If it does, and is Python, it uses another backend or "
+        "group name: set DUMPER_GRAFTER_BACKEND=gloo there (the twin's default is nccl), and "
+        "DUMPER_GRAFTER_GROUP_NAME={}",
+        fmt::join(silent, ", "), config.group_name);
+    throw CommError(std::move(failure));
   }
-  hello.put(own, config.plain_wire ? formatted("plain {} {}", sides.baseline, sides.target) : hello_text(sides));
 }
 
 // A meeting on a thread of its own: whoever asked for it may be told to go while it waits.
@@ -310,21 +194,22 @@ Meeting Attempt::meet_now(const GraftConfig& config, const Participant& self) {
   reminder.look_into(world.store());
 
   Meeting meeting;
-  const auto hello =
-      c10::make_intrusive<distributed::TrackedStore>(world.store(), formatted("dbg_graft/{}", config.group_name));
+  const auto hello = hello_store(world.store(), config.group_name);
   try {
     const distributed::StoreDeadline in_time(deadline + milliseconds(500));
     say_hello(*hello, config, sides, rank);
-    static_cast<void>(are_all_dbg(*hello, sides));  // before waiting for who will never come
+    static_cast<void>(read_hellos(*hello, config, sides));  // before waiting for who will never come
     GroupOptions group;
     group.group_name = config.group_name;
     group.device_backend = config.backend;
     group.timeout = left_until(deadline);
     meeting.group = GroupCoordinator::join_python(world, {PythonGroup::Kind::custom, config.group_name, {}}, group);
-    meeting.is_all_dbg = are_all_dbg(*hello, sides);
+    const Hellos hellos = read_hellos(*hello, config, sides);
+    meeting.is_all_dbg = hellos.are_all_dbg;
+    meeting.max_bytes = hellos.max_bytes;
   } catch (...) {
     meeting.leave();
-    if (!reminder.saw_nccl()) throw;
+    if (!reminder.saw_nccl()) rethrow_with_advice(*hello, config, sides);
     throw ConfigError(
         formatted("{}; the peer uses nccl: set DUMPER_GRAFTER_BACKEND=gloo there", base::describe_current_exception()));
   }

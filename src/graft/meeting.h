@@ -3,13 +3,10 @@
 // How the ranks of both sides find each other and learn who is dbg.
 //
 // The store is a TCPStore that baseline rank 0 serves; the group is gloo's under the keys of Python's custom groups
-// (`<name>/<name>//cpu//`). Before a dbg rank makes its backend it leaves `dbg_graft/<name>/<rank>` in the store:
-// "<frame version> <baseline ranks> <target ranks>", with "plain" for the version where it was told to speak Python's
-// wire. Once the backend stands, all ranks have been there, so that a rank without such a key is Python: nobody waits
-// to learn that. The key is never taken away, so that all come to the same answer whatever becomes of one meanwhile; it
-// goes with the store. A rank that finds its own key has met here before, and would meet what that left.
+// (`<name>/<name>//cpu//`). What the dbg ranks tell each other there stands in graft/hello.h.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "dbg/grafter.h"
@@ -23,6 +20,7 @@ namespace dbg::graft {
 struct Meeting {
   std::shared_ptr<GroupCoordinator> group;
   bool is_all_dbg = false;
+  std::int64_t max_bytes = 0;  ///< the longest payload that every dbg rank takes
 
   /// Waits for nobody. Never throws.
   void leave() noexcept;

@@ -60,10 +60,10 @@ Exchanged exchange_with_python(const Wire& wire, const ExchangeRequest& request)
   distributed::CollectiveCall call(half, "graft", {wire.timeout, wire.abort});
   const bool is_sender = wire.sides.sends(half.rank_in_group, request.direction);
   std::string why;
-  // What this rank knows to be too much it never announces: a length that is refused ends the group, and Python with
-  // it.
-  const std::int64_t all_bytes = kMostPadded * wire.max_bytes;
-  const std::int64_t own_limit = std::min(wire.max_bytes, all_bytes / wire.sides.size());
+  // What is known to be too much for some dbg rank is never announced: a length that is refused ends the group, and
+  // Python with it.
+  const std::int64_t own_limit =
+      std::min(wire.common_max_bytes, kMostPadded * wire.common_max_bytes / wire.sides.size());
   distributed::EncodedObject encoded = distributed::encode_with(
       [&] { return is_sender ? encode_payload(request.own, own_limit, &why) : payload_of_receiver(); });
   if (encoded.error && is_sender) {
@@ -71,8 +71,8 @@ Exchanged exchange_with_python(const Wire& wire, const ExchangeRequest& request)
     encoded = distributed::encode_with([] { return payload_of_nothing(); });
   }
   encoded.rethrow_if_failed();
-  const std::vector<at::Tensor> payloads =
-      distributed::all_gather_bytes(call, encoded.bytes, {wire.max_bytes, all_bytes, kAdviceTooLong});
+  const std::vector<at::Tensor> payloads = distributed::all_gather_bytes(
+      call, encoded.bytes, {wire.max_bytes, kMostPadded * wire.max_bytes, kAdviceTooLong});
   Exchanged made;
   if (is_sender) {
     made.not_sent = request.own.state == ContributionState::value ? why : request.own.reason;

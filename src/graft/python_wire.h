@@ -11,9 +11,10 @@
 // dbg writes protocol 4, with `torch.storage._load_from_bytes(<.pt file>)` for a tensor, and reads protocols 2 to 5 by
 // codec's allow-list: torch's rebuild functions around that, plain containers, and nothing else.
 // Each rank takes payloads up to its limit, and all of them, padded, up to four times that; a length above either ends
-// the group. A dbg sender that knows its own to be above gives nothing instead.
-// Nothing on this wire names the tensor: calls are paired by their order. A rank that leaves out a call at which the
-// others are shifts all that follow. The twin does so at a value that is no tensor; both do where both filters match.
+// the group. A dbg sender whose own is above what some dbg rank takes gives nothing instead. A Python sender can't
+// know: its length ends the group, and then its own gather, which the twin does not guard. Nothing on this wire names
+// the tensor: calls are paired by their order. A rank that leaves out a call at which the others are shifts all that
+// follow. The twin does so at a value that is no tensor; both do where both filters match.
 #pragma once
 
 #include <cstdint>

@@ -99,13 +99,16 @@ std::optional<ReceiveResult> why_not_used(const ReceiveRequest& request) {
 void log_graft(const ReceiveRequest& request, const GraftInput& input, const at::Tensor& target,
                const at::Tensor& made) {
   if (!base::log_enabled(LogLevel::info)) return;
-  const TensorDiff difference = diff(target, made);
+  // A device's tensors come to the host once, for all that is said of them.
+  const auto on_host = [](const at::Tensor& tensor) { return tensor.is_cpu() ? tensor : dense_on_host(tensor); };
+  const at::Tensor before = on_host(target);
+  const at::Tensor after = on_host(made);
   base::log(LogLevel::info, kPart,
             "recv role={} dir={} tags={} n_senders={} sender_extras={} before={{{}}} to_override={{{}}} "
             "difference={{{}}}",
             to_text(request.config.role), to_text(request.direction), value_text(request.tags), request.senders.size(),
-            value_text(input.received_extras), to_text(describe(target)), to_text(describe(made)),
-            difference_text(difference));
+            value_text(input.received_extras), info_text(before, target.device()), info_text(after, target.device()),
+            difference_text(diff(before, after)));
 }
 
 void replace(ReceiveRequest& request) {

@@ -8,7 +8,6 @@
 #include "base/formatted.h"
 #include "base/log.h"
 #include "dbg/error.h"
-#include "dbg/tensor_info.h"
 #include "dump/stream_capture.h"
 #include "graft/framed_wire.h"
 #include "graft/python_wire.h"
@@ -198,10 +197,11 @@ Session::Taken Session::exchange(const SessionCall& call) {
   }
   if (!meeting_->is_all_dbg) warn_of_shift(call);
   distributed::GroupHalf& half = distributed::cpu_half_of(*meeting_->group);
-  const Wire wire{half, sides_, config_->max_bytes, config_->timeout, &abort_};
+  const Wire wire{half, sides_, config_->max_bytes, meeting_->max_bytes, config_->timeout, &abort_};
   Taken taken;
   taken.exchanged = meeting_->is_all_dbg ? exchange_framed(wire, request) : exchange_with_python(wire, request);
   taken.reason = request.own.reason;
+  taken.given = request.own.tensor;
   return taken;
 }
 
@@ -228,7 +228,7 @@ CallResult Session::conclude_sender(const SessionCall& call, const Taken& taken)
   if (base::log_enabled(LogLevel::info)) {
     base::log(LogLevel::info, kPart, "send role={} dir={} tags={} extras={} tensor={{{}}}", to_text(config_->role),
               to_text(call.direction), value_text(call.interception.tags), extras_text(call.interception),
-              to_text(describe(call.interception.value.toTensor())));
+              info_text(taken.given, call.interception.value.toTensor().device()));
   }
   return {CallOutcome::sent, {}};
 }

@@ -78,6 +78,7 @@ class Session {
   // What a call brings from the wire.
   struct Taken {
     std::string reason;  // why this rank had no tensor to give, or to put one into; empty: it had
+    at::Tensor given;    // of a sender, on the host
     Exchanged exchanged;
   };
   /// The exclusive part. Its result is there already when the call came to nothing.

@@ -3,11 +3,11 @@
 // Prints values, within bounds.
 #include "graft/value_text.h"
 
-#include <ATen/core/Tensor.h>
 #include <fmt/ranges.h>
 
 #include "base/dtype.h"
 #include "base/formatted.h"
+#include "dbg/tensor_info.h"
 
 namespace dbg::graft {
 namespace {
@@ -118,6 +118,12 @@ std::string value_text(const Tags& tags) {
     append_python_text(out, value.view());
   }
   return out + "}";
+}
+
+std::string info_text(const at::Tensor& on_host, c10::Device device) {
+  TensorInfo info = describe(on_host);
+  info.device = device.str();
+  return to_text(info);
 }
 
 }  // namespace dbg::graft

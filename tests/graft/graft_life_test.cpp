@@ -17,7 +17,9 @@
 #include <vector>
 
 #include "dbg/error.h"
+#include "dbg/group_coordinator.h"
 #include "dbg/world.h"
+#include "graft/hello.h"
 #include "graft/sides.h"
 #include "support/log_capture.h"
 
@@ -261,6 +263,76 @@ TEST_P(GraftLifeTest, ASecondMeetingInOneStoreIsRefusedInWords) {
     EXPECT_LT(steady_clock::now() - began, std::chrono::seconds(5));
     EXPECT_THAT(second.state().cause, HasSubstr("target rank 0 has met at 127.0.0.1:"));
     EXPECT_THAT(second.state().cause, HasSubstr("give both sides another grafter_master_port"));
+  });
+}
+
+// Target rank 1 by hand, between the group's making and its look at who is dbg: the others have left by then.
+TEST_P(GraftLifeTest, WhoLooksLateComesToTheSameWire) {
+  const GraftConfig told = config(1, 2);
+  const graft::Sides sides{1, 2};
+  std::latch has_met(3);
+  std::latch has_left(2);
+  auto by_hand = std::async(std::launch::async, [&] {
+    const World world = World::over_tcp({told.master_address, static_cast<std::uint16_t>(told.master_port), false}, 2,
+                                        3, {milliseconds(20000)});
+    const auto hello = graft::hello_store(world.store(), told.group_name);
+    graft::say_hello(*hello, told, sides, 2);
+    GroupOptions options;
+    options.group_name = told.group_name;
+    options.timeout = milliseconds(20000);
+    const auto group = GroupCoordinator::join_python(world, {PythonGroup::Kind::custom, told.group_name, {}}, options);
+    has_met.count_down();
+    has_left.wait();
+    EXPECT_EQ(graft::read_hellos(*hello, told, sides).are_all_dbg, !GetParam());
+  });
+  const auto side = [&](GraftRole role, int size) {
+    GraftConfig own = told;
+    own.role = role;
+    auto grafter = std::make_shared<Grafter>(own);
+    const ParticipantScope bound(std::make_shared<const Participant>(0, size));
+    std::thread dumping([&, self = current_participant()] {
+      const ParticipantScope bound_too(self);
+      const Tags tags{{"name", "x"}};
+      const c10::IValue value(filled(1));
+      grafter->intercept({tags, value, nullptr, 0});
+    });
+    const auto deadline = steady_clock::now() + std::chrono::seconds(20);
+    while (grafter->state().peers.empty() && steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_EQ(grafter->state().peers, GetParam() ? "python" : "dbg");
+    has_met.arrive_and_wait();
+    grafter->close();
+    dumping.join();
+    has_left.count_down();
+    return grafter;  // kept: the baseline's serves the store
+  };
+  auto target = std::async(std::launch::async, [&] { return side(GraftRole::target, 2); });
+  const auto baseline = side(GraftRole::baseline, 1);
+  target.get();
+  by_hand.get();
+}
+
+// Those who wait for their turn behind a call that waits for a silent peer wait no longer than that.
+TEST_P(GraftLifeTest, ASilentPeerHoldsUpAllThreadsForOneTimeout) {
+  GraftConfig told = config(1, 1);
+  told.timeout = milliseconds(1500);
+  std::latch is_over(2);
+  run_sides(told, [&](SideRank& side) {
+    side.dumper.dump("x", filled(1));
+    if (!side.is_baseline) {
+      const auto self = current_participant();
+      const auto began = steady_clock::now();
+      std::vector<std::thread> threads;
+      for (int i = 0; i < 4; ++i) {
+        threads.emplace_back([&] {
+          const ParticipantScope bound(self);
+          side.dumper.dump("x", filled(1));
+          EXPECT_LT(steady_clock::now() - began, milliseconds(1500 + 1300));
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      EXPECT_EQ(side.counters().off, 4u);
+    }
+    is_over.arrive_and_wait();
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: the dbg authors
 // SPDX-License-Identifier: Apache-2.0
-// Both sides as processes, wired from the environment: graft by graft, and with a peer that dies on the way.
+// Both sides as processes, wired from the environment: graft by graft, forked, switched on late, from a folder.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,8 @@
 #include "dbg/error.h"
 #include "dbg/log.h"
 #include "dbg/runtime.h"
-#include "graft/sides.h"
+#include "graft/graft_facts.h"
+#include "graft/side_processes.h"
 #include "support/forked_child.h"
 #include "support/rank_processes.h"
 #include "support/sanitizers.h"
@@ -38,61 +39,10 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-void say(const std::string& text) {
-  const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
-  static_cast<void>(ignored);
-}
-
-at::Tensor filled(double value) {
-  return at::full({4}, value, at::kFloat);
-}
-
-// A rank process is rank R of all; the first `baseline` are that side. Argument: "<port> <baseline> <what else>".
-struct Place {
-  bool is_baseline = false;
-  int rank = 0;
-  int size = 0;
-};
-
-Place take_place(const test::RankContext& context, const std::map<std::string, std::string>& knobs = {}) {
-  std::istringstream words(context.argument);
-  int port = 0;
-  int baseline = 0;
-  words >> port >> baseline;
-  const int target = context.world_size - baseline;
-  Place place;
-  place.is_baseline = context.rank < baseline;
-  place.rank = place.is_baseline ? context.rank : context.rank - baseline;
-  place.size = place.is_baseline ? baseline : target;
-  const auto set = [](const std::string& name, const std::string& value) { ::setenv(name.c_str(), value.c_str(), 1); };
-  set("RANK", std::to_string(place.rank));
-  set("WORLD_SIZE", std::to_string(place.size));
-  set("LOCAL_RANK", std::to_string(place.rank));
-  set("DUMPER_ENABLE", "1");
-  set("DUMPER_ENABLE_OUTPUT_FILE", "0");
-  set("DUMPER_ENABLE_OUTPUT_CONSOLE", "0");
-  set("DUMPER_GRAFTER_ENABLE", "1");
-  set("DUMPER_GRAFTER_ROLE", place.is_baseline ? "baseline" : "target");
-  set("DUMPER_GRAFTER_B2T_FILTER", "name.startswith('x')");
-  set("DUMPER_GRAFTER_T2B_FILTER", "name.startswith('y')");
-  set("DUMPER_GRAFTER_MASTER_ADDRESS", "127.0.0.1");
-  set("DUMPER_GRAFTER_MASTER_PORT", std::to_string(port));
-  set("DUMPER_GRAFTER_BASELINE_WORLD_SIZE", std::to_string(baseline));
-  set("DUMPER_GRAFTER_TARGET_WORLD_SIZE", std::to_string(target));
-  set("DUMPER_GRAFTER_TIMEOUT", "30");
-  for (const auto& [name, value] : knobs) set(name, value);
-  return place;
-}
-
-test::RankSpawn sides_of(const std::string& body, int baseline, int target) {
-  test::RankSpawn spawn;
-  spawn.body = body;
-  spawn.world_size = baseline + target;
-  spawn.argument = formatted("{} {}", test::free_port(), baseline);
-  spawn.limit = std::chrono::seconds(90);
-  return spawn;
-}
+using test::filled;
+using test::Place;
+using test::sides_of;
+using test::take_place;
 
 DBG_RANK_BODY(graft_both_ways) {
   register_graft_transform("mean_of_mine", [](const GraftInput& input) {
@@ -134,6 +84,49 @@ TEST(GraftProcessesTest, Facts9And14FourToTwoAndTwoToFourFromTheEnvironment) {
   test::expect_all_passed(test::spawn_ranks(sides_of("graft_both_ways", 4, 2)));
 }
 
+// Argument: ports, one a fact and wire.
+DBG_RANK_BODY(graft_facts_one_after_the_other) {
+  struct Side {
+    explicit Side(GraftConfig config) : dumper(test::silent_dumper()), grafter(std::move(config)) {
+      dumper.set_interceptor(grafter.interceptor());
+    }
+    Dumper dumper;
+    Grafter grafter;
+  };
+  const test::FactTransforms transforms;
+  std::vector<std::unique_ptr<Side>> kept;  // the store of a fact that others are still at is served by one of them
+  std::istringstream ports(context.argument);
+  for (const bool is_plain : {false, true}) {
+    for (const test::GraftFact& fact : test::graft_facts()) {
+      if (is_plain && !fact.is_of_both_wires) continue;
+      SCOPED_TRACE(formatted("{}, {} wire", fact.name, is_plain ? "Python's" : "dbg's"));
+      GraftConfig config = test::config_of(fact, is_plain);
+      ports >> config.master_port;
+      // The last process is the target, for every fact.
+      const bool is_baseline = context.rank + 1 < context.world_size;
+      if (is_baseline && context.rank >= fact.baseline) continue;
+      config.role = is_baseline ? GraftRole::baseline : GraftRole::target;
+      Side& side = *kept.emplace_back(std::make_unique<Side>(std::move(config)));
+      const int rank = is_baseline ? context.rank : 0;
+      test::SideRank self{is_baseline, rank, side.dumper, side.grafter};
+      const ParticipantScope bound(
+          std::make_shared<const Participant>(rank, is_baseline ? fact.baseline : fact.target));
+      fact.body(self);
+    }
+  }
+}
+
+TEST(GraftProcessesTest, Fact14WhatHoldsOfThreadsHoldsOfProcesses) {
+  test::RankSpawn spawn;
+  spawn.body = "graft_facts_one_after_the_other";
+  for (const test::GraftFact& fact : test::graft_facts()) {
+    ASSERT_EQ(fact.target, 1) << fact.name;
+    spawn.world_size = std::max(spawn.world_size, fact.baseline + fact.target);
+    for (int wire = 0; wire < 2; ++wire) spawn.argument += formatted("{} ", test::free_port());
+  }
+  test::expect_all_passed(test::spawn_ranks(spawn));
+}
+
 // Argument: as the others', then a second port.
 DBG_RANK_BODY(graft_without_a_transform_and_then_with_one) {
   const Place place = take_place(context);
@@ -163,103 +156,6 @@ TEST(GraftProcessesTest, Fact4UnequalCountsFailWithoutATransformAndTheNextGraftH
   for (const int receiver : {0, 1}) {
     EXPECT_THAT(results[static_cast<std::size_t>(receiver)].output,
                 HasSubstr("there are 1 senders and 2 receivers; register a transform"));
-  }
-}
-
-constexpr milliseconds kDeathTimeout = std::chrono::seconds(4);
-
-DBG_RANK_BODY(graft_until_a_peer_dies) {
-  const Place place = take_place(context, {{"DUMPER_GRAFTER_TIMEOUT", "4"}, {"DUMPER_GRAFTER_TRANSFORM", "select:0"}});
-  auto worst = steady_clock::duration::zero();
-  say("begins\n");
-  for (int call = 0; call < 100000; ++call) {
-    const at::Tensor tensor = at::full({1 << 16}, place.is_baseline ? 1.0 : 2.0, at::kFloat);
-    const auto began = steady_clock::now();
-    dbg::dump("x", tensor);
-    worst = std::max(worst, steady_clock::now() - began);
-    const GraftState state = grafter_of(Dumper::global())->state();
-    if (call == 0) say("first graft is over\n");
-    if (state.phase == GraftPhase::off) {
-      if (!place.is_baseline) {
-        const float first = tensor[0].item<float>();
-        EXPECT_TRUE(at::equal(tensor, at::full({1 << 16}, first, at::kFloat))) << "half written";
-      }
-      EXPECT_EQ(state.counters.off, 1u);
-      EXPECT_FALSE(state.cause.empty());
-      break;
-    }
-    dbg::step();
-  }
-  EXPECT_EQ(grafter_of(Dumper::global())->state().phase, GraftPhase::off);
-  EXPECT_LT(worst, kDeathTimeout + milliseconds(2500));
-  dbg::dump("x", filled(1));  // and the run goes on
-  say("goes on\n");
-}
-
-// Kills one rank of `baseline` and one target so long after it printed `marker`; the others must go on, and say so
-// once.
-void expect_survivors(int baseline, int victim, const std::string& marker, milliseconds offset) {
-  test::RankProcesses ranks(sides_of("graft_until_a_peer_dies", baseline, 1));
-  ranks.wait_for_output(victim, marker);
-  std::this_thread::sleep_for(offset);  // where the kill strikes is what is to vary
-  ranks.kill(victim);
-  for (const test::RankResult& result : ranks.wait()) {
-    if (result.rank == victim) continue;
-    EXPECT_EQ(result.exit_code, 0);
-    const std::size_t line = result.output.find("GRAFTING IS OFF");
-    EXPECT_NE(line, std::string::npos);
-    EXPECT_EQ(result.output.find("GRAFTING IS OFF", line + 1), std::string::npos) << "said twice";
-  }
-}
-
-// The same with one that is stopped: its sockets stay, and nothing ever answers. Of the store's host that is the worst.
-void expect_survivors_of_silence(int baseline, int victim, const std::string& marker) {
-  test::RankProcesses ranks(sides_of("graft_until_a_peer_dies", baseline, 1));
-  ranks.wait_for_output(victim, marker);
-  ranks.stop(victim);
-  for (int rank = 0; rank < baseline + 1; ++rank) {
-    if (rank != victim) ranks.wait_for_output(rank, "goes on");
-  }
-  ranks.kill(victim);
-  for (const test::RankResult& result : ranks.wait()) {
-    if (result.rank != victim) {
-      EXPECT_EQ(result.exit_code, 0);
-    }
-  }
-}
-
-// Eight, or as many as the environment asks for: a place that only one in fifty hits is worth a longer look by hand.
-int kills_asked_for() {
-  const char* const asked = std::getenv("DBG_TEST_GRAFT_KILLS");
-  return asked != nullptr ? std::atoi(asked) : 8;
-}
-
-TEST(GraftProcessesTest, Fact11AKilledPeerLeavesTheSurvivorsRunning) {
-  constexpr unsigned kSeed = 1;
-  std::mt19937 random(kSeed);
-  for (int kill = 0; kill < kills_asked_for(); ++kill) {
-    const int baseline = 1 + static_cast<int>(random() % 2);
-    const int victim = static_cast<int>(random() % static_cast<unsigned>(baseline + 1));
-    const milliseconds offset(random() % 100);
-    SCOPED_TRACE(formatted("kill {} of seed {}: rank {} of {}+1, {} ms into grafting", kill, kSeed, victim, baseline,
-                           offset.count()));
-    expect_survivors(baseline, victim, "first graft is over", offset);
-  }
-}
-
-TEST(GraftProcessesTest, Fact11APeerKilledWhileTheSidesMeetLeavesTheSurvivorRunning) {
-  for (const int victim : {0, 1}) {
-    SCOPED_TRACE(victim == 0 ? "the one that serves the store" : "the other");
-    expect_survivors(1, victim, "begins", milliseconds(10));
-  }
-}
-
-TEST(GraftProcessesTest, Fact11ASilentPeerLeavesTheSurvivorsRunning) {
-  for (const std::string marker : {"first graft is over", "begins"}) {
-    for (const int victim : {0, 1}) {
-      SCOPED_TRACE(formatted("rank {}, stopped at '{}'", victim, marker));
-      expect_survivors_of_silence(1, victim, marker);
-    }
   }
 }
 

@@ -17,6 +17,7 @@
 #include "dbg/group_coordinator.h"
 #include "dbg/world.h"
 #include "distributed/group_half.h"
+#include "graft/graft_facts.h"
 #include "graft/sides.h"
 #include "support/log_capture.h"
 
@@ -37,71 +38,26 @@ at::Tensor filled(double value) {
 
 class GraftProtocolTest : public testing::Test {
  protected:
+  /// Both sides do the fact of that name.
+  static void run(const char* name) {
+    run_sides(test::config_of(test::graft_fact(name), false), test::graft_fact(name).body);
+  }
+
   test::LogCapture log_;
 };
 
 TEST_F(GraftProtocolTest, Fact12ASkippedCallIsNoticedNamedAndMadeGoodByTheNextStep) {
-  GraftConfig config = graft_config(2, 1);
-  config.transform = "select:0";
-  run_sides(config, [](SideRank& side) {
-    const auto dump = [&](const std::string& name) {
-      const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
-      side.dumper.dump(name, tensor);
-      return tensor;
-    };
-    // The target leaves xb out. Its xc is met by the baseline's xb; the baseline's xc by the target's next step.
-    dump("xa");
-    if (side.is_baseline) dump("xb");
-    const at::Tensor third = dump("xc");
-    side.dumper.step();
-    const at::Tensor next = dump("xa");
-    if (!side.is_baseline) {
-      EXPECT_TRUE(at::equal(third, filled(-1)));
-      EXPECT_TRUE(at::equal(next, filled(1)));
-      EXPECT_EQ(side.counters().out_of_step, 1u);
-      EXPECT_EQ(side.counters().grafted, 2u);
-    } else {
-      EXPECT_EQ(side.counters().out_of_step, 2u);
-      EXPECT_EQ(side.counters().sent, 2u);
-    }
-  });
+  run("skipped_call");
   EXPECT_GE(log_.count("graft ranks 0, 1 at 'xb' b2t of step 0; graft rank 2 at 'xc' b2t of step 0"), 3u);
   EXPECT_GE(log_.count("waiting for the ranks of an earlier step"), 1u);
 }
 
 TEST_F(GraftProtocolTest, Fact12ACallLeftOutAtTheEndOfAStepIsMadeGoodAtOnce) {
-  run_sides(graft_config(1, 1), [](SideRank& side) {
-    for (int step = 0; step < 3; ++step) {
-      for (const char* name : {"xa", "xb", "xc"}) {
-        if (!side.is_baseline && step == 1 && std::string(name) == "xc") continue;
-        const at::Tensor tensor = filled(side.is_baseline ? step : -1);
-        side.dumper.dump(name, tensor);
-        if (step != 1) {
-          EXPECT_TRUE(at::equal(tensor, filled(step))) << name;
-        }
-      }
-      side.dumper.step();
-    }
-    EXPECT_EQ(side.counters().out_of_step, side.is_baseline ? 1u : 0u);
-  });
+  run("skipped_last_call");
 }
 
 TEST_F(GraftProtocolTest, Fact12EqualNamesAreToldApartByTheirTags) {
-  run_sides(graft_config(1, 1), [](SideRank& side) {
-    for (int step = 0; step < 2; ++step) {
-      for (int layer = 0; layer < 4; ++layer) {
-        if (!side.is_baseline && step == 0 && layer == 2) continue;
-        const at::Tensor tensor = filled(side.is_baseline ? layer : -1);
-        side.dumper.dump("x", tensor, {{"layer_id", layer}});
-        // Its own layer's value or none, never its neighbour's.
-        if (!side.is_baseline) {
-          EXPECT_TRUE(at::equal(tensor, filled(step == 0 && layer > 2 ? -1 : layer))) << tensor;
-        }
-      }
-      side.dumper.step();
-    }
-    EXPECT_EQ(side.counters().out_of_step, side.is_baseline ? 2u : 1u);
-  });
+  run("told_apart_by_tags");
   EXPECT_GE(log_.count("graft rank 0 at 'x' layer_id=2 (number 3 of that name) b2t of step 0; graft rank 1 at 'x' "
                        "layer_id=3 (number 3 of that name) b2t of step 0"),
             2u);
@@ -126,22 +82,29 @@ TEST_F(GraftProtocolTest, ATensorOfMoreDimensionsThanAHeaderHoldsIsNotSent) {
 }
 
 TEST_F(GraftProtocolTest, Fact12EqualNamesAreToldApartByTheirNumber) {
-  run_sides(graft_config(1, 1), [](SideRank& side) {
-    // (y?, x#0): skipped; (x#0, x#1): the same name, and still another call.
-    if (side.is_baseline) side.dumper.dump("xother", filled(0));
-    const at::Tensor first = filled(side.is_baseline ? 1 : -1);
-    side.dumper.dump("x", first);
-    const at::Tensor second = filled(side.is_baseline ? 2 : -1);
-    if (!side.is_baseline) side.dumper.dump("x", second);
-    side.dumper.step();
-    const at::Tensor next = filled(side.is_baseline ? 3 : -1);
-    side.dumper.dump("x", next);
-    EXPECT_TRUE(at::equal(next, filled(3)));
-    if (!side.is_baseline) {
-      EXPECT_TRUE(at::equal(second, filled(-1)));
-    }
-    EXPECT_EQ(side.counters().out_of_step, 2u);
-  });
+  run("told_apart_by_number");
+}
+
+// The side whose filters both match takes no part; the other is told when the calls no longer agree.
+TEST_F(GraftProtocolTest, Fact8BothFiltersMatchingOnOneSideAloneIsNoticed) {
+  run_sides(
+      graft_config(1, 1),
+      [](SideRank& side) {
+        const at::Tensor both = filled(side.is_baseline ? 1 : -1);
+        side.dumper.dump("x_both", both);
+        side.dumper.dump("x", filled(2));
+        side.dumper.step();
+        const at::Tensor next = filled(side.is_baseline ? 3 : -1);
+        side.dumper.dump("x", next);
+        EXPECT_TRUE(at::equal(next, filled(3)));
+        EXPECT_TRUE(at::equal(both, filled(side.is_baseline ? 1 : -1)));
+        EXPECT_EQ(side.counters().ambiguous, side.is_baseline ? 1u : 0u);
+        EXPECT_GE(side.counters().out_of_step, 1u);
+      },
+      [](GraftConfig& config) {
+        if (config.role == GraftRole::baseline) config.t2b_filter = "name == 'x_both'";
+      });
+  EXPECT_GE(log_.count("graft rank 0 at 'x' b2t of step 0; graft rank 1 at 'x_both' b2t of step 0"), 1u);
 }
 
 std::vector<std::string> without_prefix(const std::vector<test::LogCapture::Line>& lines) {
@@ -211,26 +174,43 @@ TEST_F(GraftProtocolTest, APeerThatNeverComesTurnsGraftingOffWithinTheTimeout) {
   EXPECT_EQ(log_.count("GRAFTING IS OFF for the rest of this run"), 2u);
 }
 
-TEST_F(GraftProtocolTest, Fact21APeerThatUsesNcclIsNamed) {
-  for (const GraftRole role : {GraftRole::baseline, GraftRole::target}) {
-    GraftConfig config = graft_config(1, 1);
-    config.timeout = milliseconds(2500);
-    std::promise<void> is_over;
-    // What a Python peer leaves under the other device's prefix. As baseline it serves the store.
-    std::thread peer([&, over = is_over.get_future()] {
-      const bool serves = role == GraftRole::target;
-      const TcpStoreAddress address{config.master_address, static_cast<std::uint16_t>(config.master_port), serves};
-      const World world = World::over_tcp(address, serves ? 0 : 1, 2, {milliseconds(2000)});
-      world.store()->set("graft/graft//cuda//0", std::vector<std::uint8_t>{1});
-      over.wait();
-    });
-    const GraftState state = state_after_waiting_alone(config, role);
-    is_over.set_value();
-    peer.join();
-    EXPECT_THAT(state.cause, HasSubstr("the peer uses nccl: set DUMPER_GRAFTER_BACKEND=gloo there")) << to_text(role);
-  }
-  // Each once, and while there is still time to do something about it.
-  EXPECT_EQ(log_.count("the peer uses nccl, and this side gloo"), 2u);
+// A Python peer as baseline, which serves the store. Its first rank leaves NCCL's key at the first collective.
+TEST_F(GraftProtocolTest, Fact21ABaselineThatUsesNcclIsNamedAtOnce) {
+  GraftConfig config = graft_config(1, 1);
+  config.timeout = milliseconds(2500);
+  std::promise<void> is_over;
+  std::thread peer([&, over = is_over.get_future()] {
+    const TcpStoreAddress address{config.master_address, static_cast<std::uint16_t>(config.master_port), true};
+    const World world = World::over_tcp(address, 0, 2, {milliseconds(2000)});
+    world.store()->set("graft/graft//cuda//0", std::vector<std::uint8_t>{1});
+    over.wait();
+  });
+  const GraftState state = state_after_waiting_alone(config, GraftRole::target);
+  is_over.set_value();
+  peer.join();
+  EXPECT_THAT(state.cause, HasSubstr("the peer uses nccl: set DUMPER_GRAFTER_BACKEND=gloo there"));
+  // Once, and while there is still time to do something about it.
+  EXPECT_EQ(log_.count("the peer uses nccl, and this side gloo"), 1u);
+}
+
+// As target it only joins, and then waits for a key that this side never leaves: nothing in the store tells it from
+// one that has not come.
+TEST_F(GraftProtocolTest, Fact21ATargetThatUsesNcclIsNamedAsALikelyCause) {
+  GraftConfig config = graft_config(1, 1);
+  config.timeout = milliseconds(1500);
+  std::promise<void> is_over;
+  std::thread peer([&, over = is_over.get_future()] {
+    const TcpStoreAddress address{config.master_address, static_cast<std::uint16_t>(config.master_port), false};
+    const World world = World::over_tcp(address, 1, 2, {milliseconds(20000)});
+    over.wait();
+  });
+  const GraftState state = state_after_waiting_alone(config, GraftRole::baseline);
+  is_over.set_value();
+  peer.join();
+  EXPECT_THAT(state.cause, HasSubstr("See whether target rank 0 runs and comes to a dump that matches. If it does, and "
+                                     "is Python, it uses another backend or group name: set "
+                                     "DUMPER_GRAFTER_BACKEND=gloo there (the twin's default is nccl), and "
+                                     "DUMPER_GRAFTER_GROUP_NAME=graft"));
 }
 
 TEST_F(GraftProtocolTest, SidesThatWereToldDifferentSizesSaySo) {
@@ -395,26 +375,34 @@ TEST_F(GraftProtocolTest, Fact16ALengthThatIsNotBelievedAllocatesNothingAndTurns
     const GraftState state = grafter.state();
     EXPECT_EQ(state.phase, GraftPhase::off);
     EXPECT_THAT(state.cause, HasSubstr(formatted("announces an object of {} bytes", length)));
+    EXPECT_THAT(state.cause, HasSubstr("raise grafter_max_mib on all ranks"));
   }
 }
 
+// On Python's wire too: a length that some rank refuses would end the group.
 TEST_F(GraftProtocolTest, AValueAboveTheLimitOfOneRankIsSkippedByAll) {
-  run_sides(
-      graft_config(1, 1),
-      [](SideRank& side) {
-        const at::Tensor large = side.is_baseline ? at::ones({1024}) : at::zeros({1024});
-        side.dumper.dump("x", large);
-        if (!side.is_baseline) {
-          EXPECT_TRUE(at::equal(large, at::zeros({1024})));
-        }
-        const at::Tensor small = filled(side.is_baseline ? 1 : -1);
-        side.dumper.dump("x", small);
-        EXPECT_TRUE(at::equal(small, filled(1)));
-      },
-      [](GraftConfig& config) {
-        if (config.role == GraftRole::target) config.max_bytes = 1024;
-      });
-  EXPECT_GE(log_.count("all ranks take at most 1024"), 1u);
+  for (const bool plain : {false, true}) {
+    GraftConfig common = graft_config(1, 1);
+    common.plain_wire = plain;
+    run_sides(
+        common,
+        [](SideRank& side) {
+          const at::Tensor large = side.is_baseline ? at::ones({8192}) : at::zeros({8192});
+          side.dumper.dump("x", large);
+          if (!side.is_baseline) {
+            EXPECT_TRUE(at::equal(large, at::zeros({8192})));
+          }
+          const at::Tensor small = filled(side.is_baseline ? 1 : -1);
+          side.dumper.dump("x", small);
+          EXPECT_TRUE(at::equal(small, filled(1)));
+          EXPECT_EQ(side.counters().empty + side.counters().refused, 1u);
+        },
+        [](GraftConfig& config) {
+          if (config.role == GraftRole::target) config.max_bytes = 16384;
+        });
+  }
+  EXPECT_GE(log_.count("all ranks take at most 16384"), 1u);
+  EXPECT_GE(log_.count("bytes, of at most 16384 (grafter_max_mib)"), 1u);
 }
 
 TEST_F(GraftProtocolTest, ADumperThatIsOffOrFiltersTheNameDoesNotGraft) {

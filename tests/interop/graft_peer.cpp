@@ -4,7 +4,7 @@
 // GRAFT_PEER_THREADS, as several threads. Prints what it saw as JSON, a line each.
 #include <ATen/ATen.h>
 
-#include <csignal>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
@@ -209,24 +209,29 @@ void run_text(Rank& rank, const Words&) {
   rank.dumper.step();
 }
 
-// So many grafts of 4 MiB; ends itself by SIGKILL within graft `die_at`, `die_after` milliseconds in.
-void run_steps(Rank& rank, const Words& words) {
-  const int count = std::stoi(words.at(0));
-  const int die_at = words.size() > 1 ? std::stoi(words[1]) : -1;
-  const double die_after = words.size() > 2 ? std::stod(words[2]) : 0;
-  for (int step = 0; step < count; ++step) {
-    if (step == die_at) {
-      std::thread([die_after] {
-        std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(die_after));
-        std::raise(SIGKILL);
-      }).detach();
-    }
-    for (const std::string& direction : kDirections) {
-      rank.dumper.dump(direction + "_step", at::full({1 << 20}, double(rank.salt() + step), at::kFloat));
-    }
-    rank.dumper.step();
-    say({{"step", step}});
+void graft_step(Rank& rank, int step) {
+  for (const std::string& direction : kDirections) {
+    rank.dumper.dump(direction + "_step", at::full({1 << 20}, double(rank.salt() + step), at::kFloat));
   }
+  rank.dumper.step();
+  say({{"step", step}});
+}
+
+// So many grafts of 4 MiB.
+void run_steps(Rank& rank, const Words& words) {
+  for (int step = 0; step < std::stoi(words.at(0)); ++step) graft_step(rank, step);
+}
+
+// The same until a peer is gone; then the run goes on by a step of its own.
+void run_until_the_peer_is_gone(Rank& rank, const Words&) {
+  int step = 0;
+  auto began = std::chrono::steady_clock::now();
+  for (; step < 100000 && rank.grafter.state().phase != dbg::GraftPhase::off; ++step) {
+    began = std::chrono::steady_clock::now();
+    graft_step(rank, step);
+  }
+  say({{"seconds", std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count()}});
+  graft_step(rank, step);
 }
 
 // The other half of the raw ranks of graft_peer.py: says what a tensor of this rank holds after each call.
@@ -257,8 +262,14 @@ void say_state(const dbg::Grafter& grafter) {
 
 void run(Rank& rank, const Words& words) {
   static const std::map<std::string, void (*)(Rank&, const Words&)> known{
-      {"forms", run_forms}, {"counts", run_counts}, {"unlike", run_unlike},  {"nothing", run_nothing},
-      {"text", run_text},   {"steps", run_steps},   {"receive", run_receive}};
+      {"forms", run_forms},
+      {"counts", run_counts},
+      {"unlike", run_unlike},
+      {"nothing", run_nothing},
+      {"text", run_text},
+      {"steps", run_steps},
+      {"until_the_peer_is_gone", run_until_the_peer_is_gone},
+      {"receive", run_receive}};
   known.at(words.at(0))(rank, Words(words.begin() + 1, words.end()));
   say_state(rank.grafter);
 }

@@ -296,13 +296,15 @@ def run_raw_location(location):
 
 
 def run_raw_nccl():
-    """Meets in the store as the twin does, and leaves the key that its nccl would."""
+    """Meets in the store as the twin does. At the first collective NCCL's first rank leaves a key, which the others wait for
+    without leaving anything."""
     address, port = os.environ["DUMPER_GRAFTER_MASTER_ADDRESS"], int(os.environ["DUMPER_GRAFTER_MASTER_PORT"])
-    store = dist.TCPStore(address, port, 2, is_baseline(), datetime.timedelta(seconds=30), multi_tenant=True)
+    store = dist.TCPStore(address, port, 2, is_baseline(), datetime.timedelta(seconds=60), multi_tenant=True)
     for prefix in ("graft", "graft/", "cuda/"):
         store = dist.PrefixStore(prefix, store)
-    store.set("0", b"x" * 128)
-    say(left="a key")
+    if is_baseline():
+        store.set("0", b"x" * 128)
+    say(joined=True)
     threading.Event().wait(60)
 
 
