@@ -57,6 +57,7 @@ struct WeightBroadcaster::Impl {
   pid_t owner_pid = ::getpid();
   broadcast::SyncId last_sync;
   bool has_failed_last = false;
+  bool has_lost_last = false;  ///< somebody did not answer any more: they will never all be through with it
   bool is_last_done = false;  ///< on the root: all have said that they are through with it
 
   /// For tests: puts something between a sync and its transport, or between that and gloo.

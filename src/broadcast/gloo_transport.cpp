@@ -148,8 +148,7 @@ std::uint64_t GlooTransport::payload(const at::Tensor& memory, std::uint64_t len
     ByteRange range;
     c10::intrusive_ptr<c10d::Work> receive;
   };
-  // Chunk by chunk through all stripes: they come in at the same pace, and each rank goes through them in this order,
-  // so that nobody waits for one whose sender waits for a later one.
+  // Chunk by chunk through all stripes: they come in at the same pace.
   std::vector<Chunk> chunks;
   const std::uint64_t base = base_of(length);
   bool has_more = true;
@@ -164,6 +163,10 @@ std::uint64_t GlooTransport::payload(const at::Tensor& memory, std::uint64_t len
       chunks.push_back({&link, range, {}});
     }
   }
+  // What others wait for comes first, so that a stripe that is late holds up no other one's way. Those who pass a
+  // stripe on wait for nobody but ranks before them on its way, which do likewise: nobody waits for one who waits for
+  // him.
+  std::stable_partition(chunks.begin(), chunks.end(), [](const Chunk& chunk) { return !chunk.link->to.empty(); });
   // All at once: a sender sends as soon as the other side has said where to.
   for (Chunk& chunk : chunks) {
     if (chunk.link->from < 0) continue;

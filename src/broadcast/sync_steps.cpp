@@ -105,7 +105,7 @@ std::shared_ptr<broadcast::SyncRun> WeightBroadcaster::Impl::meet(const SyncHell
     // And all know each other.
     if (last_sync.generation < 0) base::run_fenced([&] { meeting->forget_own("meta"); });
     last_sync = sync;
-    has_failed_last = is_last_done = false;
+    has_failed_last = has_lost_last = is_last_done = false;
     auto run = std::make_shared<SyncRun>();
     run->context = context;
     run->its_watch = context->watch;
@@ -387,6 +387,7 @@ void WeightBroadcaster::Impl::end_failed(std::shared_ptr<SyncRun> run, std::uniq
                                          const SyncCause& cause, Clock::time_point began) {
   base::run_fenced([&] { meeting->put_done(run->id, cause.text); });
   has_failed_last = true;
+  has_lost_last = cause.kind == CommErrorKind::peer_lost;
   // What the wire's thread still uses stays with it.
   wire.reset();
   run.reset();

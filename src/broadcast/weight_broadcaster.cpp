@@ -230,7 +230,7 @@ void WeightBroadcaster::Impl::finalize() noexcept {
     meeting->forget_own("hello");
     if (!is_root()) return;
     // The others may still look at what was said of the last sync, until they say that they are through with it.
-    if (has_failed_last) {
+    if (has_failed_last && !has_lost_last) {
       const auto ends = meeting->await_all_done(last_sync, kFarewell);
       is_last_done = std::all_of(ends.begin(), ends.end(), [](const auto& said) { return said.has_value(); });
     }

@@ -7,10 +7,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
 #include <vector>
 
 #include "distributed/gloo_halves.h"
@@ -87,6 +90,57 @@ TEST(GlooTransportTest, AnyLengthOverAnyChain) {
       }
     });
   }
+}
+
+// Counts the payload's bytes that are sent.
+class CountingBackend : public c10d::Backend {
+ public:
+  CountingBackend(c10::intrusive_ptr<c10d::Backend> inner, std::atomic<std::uint64_t>& sent)
+      : c10d::Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)), sent_(sent) {}
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override {
+    const std::uint64_t size = tag >= 2 ? tensors.front().nbytes() : 0;
+    auto work = inner_->send(tensors, to, tag);
+    sent_ += size;
+    return work;
+  }
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override {
+    return inner_->recv(tensors, from, tag);
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Backend> inner_;
+  std::atomic<std::uint64_t>& sent_;
+};
+
+TEST(GlooTransportTest, AStripeGoesOnThoughAnotherIsLate) {
+  constexpr std::uint64_t kLength = 100000;
+  const std::vector<std::string> nodes{"a", "a", "b", "b"};
+  std::atomic<std::uint64_t> passed_on{0};  // by the entry of stripe 0, to its neighbour
+  test::run_halves_as_threads(4, [&](distributed::GroupHalf& half) {
+    const int rank = half.rank_in_group;
+    c10::intrusive_ptr<c10d::Backend> backend = half.backend;
+    if (rank == 2) backend = c10::make_intrusive<CountingBackend>(backend, passed_on);
+    GlooTransport transport(backend, options_of(2, nodes));
+    ControlMessage message;
+    message.header.generation = 1;
+    message.header.length = rank == 0 ? kLength : 0;
+    transport.control(message);
+    const at::Tensor expected = pattern(kLength, 5);
+    at::Tensor memory = at::zeros({static_cast<std::int64_t>(transport.memory_for(kLength))}, at::kByte);
+    if (rank == 0) memory = expected.clone();
+    if (rank == 1) {
+      const std::uint64_t stripe = stripe_range(kLength, 2, 0).size();
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+      while (passed_on < stripe && std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+      EXPECT_EQ(passed_on.load(), stripe);
+    }
+    transport.finish(transport.payload(memory, kLength));
+    if (rank >= 2) {
+      EXPECT_TRUE(at::equal(memory, expected));
+    }
+  });
 }
 
 TEST(GlooTransportTest, TheRootSendsEachByteOnce) {

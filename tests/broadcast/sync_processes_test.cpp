@@ -78,11 +78,11 @@ class MortalBackend : public c10d::Backend {
 };
 
 // Below what any role moves of large_weights(): whoever is lost is lost in the middle.
-constexpr std::uint64_t kMostBytes = 12'000'000;
+constexpr std::uint64_t kMostBytes = 3'600'000;
 
 std::vector<NamedParameter> large_weights() {
   std::vector<NamedParameter> weights = sample_weights(1);
-  for (int i = 0; i < 40; ++i) weights.push_back({formatted("block.{}", i), at::full({100000}, 1.0 * i, at::kFloat)});
+  for (int i = 0; i < 12; ++i) weights.push_back({formatted("block.{}", i), at::full({100000}, 1.0 * i, at::kFloat)});
   return weights;
 }
 
@@ -102,6 +102,10 @@ void go_on_without(int victim, const Worker& worker) {
   test::sync_sample(*broadcaster, own, sink, 9);
 }
 
+double seconds_since(std::chrono::steady_clock::time_point began) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
 // The argument is `port victim signal bytes`.
 DBG_RANK_BODY(syncs_until_somebody_is_gone) {
   std::istringstream argument(context.argument);
@@ -116,6 +120,7 @@ DBG_RANK_BODY(syncs_until_somebody_is_gone) {
   const World world = World::over_tcp(address, context.rank, context.world_size, {.timeout = seconds(20)});
   const SyncSetup setup = setup_without(-1);
   const Worker worker{context.rank, setup.role_of(context.rank), setup.index_of(context.rank), world.store(), setup};
+  std::chrono::steady_clock::time_point began;
   {
     const auto broadcaster = worker.make();
     TensorMapSink sink;
@@ -125,7 +130,7 @@ DBG_RANK_BODY(syncs_until_somebody_is_gone) {
         return c10::make_intrusive<MortalBackend>(inner, number, after);
       };
     }
-    const auto began = std::chrono::steady_clock::now();
+    began = std::chrono::steady_clock::now();
     try {
       if (worker.is_actor()) {
         ScratchSource source(large_weights());
@@ -140,11 +145,13 @@ DBG_RANK_BODY(syncs_until_somebody_is_gone) {
       if (!worker.is_actor()) test::expect_version(sink, sample_weights(0));
       std::printf("cause: %s\n", error.failure().cause.c_str());
     }
+    std::printf("after %.1f s\n", seconds_since(began));
     std::fflush(stdout);
     if (worker.id == victim) ::kill(::getpid(), SIGKILL);
   }
+  std::printf("finalized after %.1f s\n", seconds_since(began));
   go_on_without(victim, worker);
-  std::printf("went on\n");
+  std::printf("went on, after %.1f s\n", seconds_since(began));
 }
 
 std::string line_of(const std::string& output, const std::string& start) {

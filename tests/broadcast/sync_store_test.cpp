@@ -190,7 +190,7 @@ TEST(SyncStoreTest, AStoreThatFailsAfterTheCommitTakesNothingBack) {
       [](const std::string& call, const std::string& key) {
         if (call == "set" && key.find("/done/") != key.npos) test::throw_store_error();
       },
-      {}, milliseconds(3000));
+      {}, milliseconds(2000));
   EXPECT_EQ(outcome.versions.at(1), 1);
   EXPECT_EQ(outcome.versions.at(2), 1);
   // The root can't know.

@@ -183,18 +183,21 @@ TEST(WeightAssemblyTest, ASinksWordsAreKeptAndItsPlacesAreChecked) {
    public:
     at::Tensor storage_for(const WeightInfo& weight) override {
       if (weight.name == "half") throw std::runtime_error("no memory for it");
-      return weight.name == "scalar" && wrong_place ? at::ones({2}) : at::Tensor();
+      return weight.name == "after.flags" ? place : at::Tensor();
     }
-    bool wrong_place = false;
+    at::Tensor place;
   };
   const CutRules rules{1024, 256};
   const auto items = packed(test::sample_weights(4), rules, Integrity::none);
   Bad bad;
   EXPECT_THAT(assembled(items, rules, Integrity::none, bad),
               testing::AllOf(HasSubstr("'half'"), HasSubstr("no memory for it")));
-  bad.wrong_place = true;
-  EXPECT_THAT(assembled(items, rules, Integrity::none, bad),
-              HasSubstr("another dtype, shape or device for weight 'scalar'"));
+  // It is float32 [5]: of another shape, of another dtype, of strides.
+  for (const at::Tensor& place : {at::ones({6}), at::ones({5}, at::kDouble), at::ones({10}).slice(0, 0, 10, 2)}) {
+    bad.place = place;
+    EXPECT_THAT(assembled(items, rules, Integrity::none, bad),
+                HasSubstr("another dtype, shape or device for weight 'after.flags'"));
+  }
 }
 
 }  // namespace

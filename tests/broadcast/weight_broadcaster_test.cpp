@@ -324,8 +324,11 @@ TEST(WeightBroadcasterTest, OptionsThatMakeNoSenseAreRefusedBeforeAnybodyWaits) 
 TEST(WeightBroadcasterTest, ThePageSaysTheDefaultsThatAre) {
   const char* folder = std::getenv("DBG_TEST_SOURCE_DIR");
   ASSERT_NE(folder, nullptr);
-  std::ifstream file(std::string(folder) + "/docs/weight_broadcaster.md");
-  const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const auto text_of = [&](const std::string& name) {
+    std::ifstream file(std::string(folder) + "/" + name);
+    return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  };
+  const std::string page = text_of("docs/weight_broadcaster.md");
   const BroadcastOptions defaults;
   EXPECT_TRUE(defaults.multi_sender);
   EXPECT_EQ(defaults.multi_sender, WorkerMetadata().multi_sender);
@@ -333,6 +336,7 @@ TEST(WeightBroadcasterTest, ThePageSaysTheDefaultsThatAre) {
     EXPECT_THAT(page, HasSubstr(formatted("| `{}` | {} |", option, value)));
   };
   row("multi_sender", defaults.multi_sender ? "`true`" : "`false`");
+  EXPECT_THAT(text_of("README.md"), HasSubstr("(`multi_sender` is `true` by default)"));
   row("rebuild_group", defaults.rebuild_group ? "`true`" : "`false`");
   row("refuse_empty", defaults.refuse_empty ? "`true`" : "`false`");
   row("name", formatted("`\"{}\"`", defaults.name));
