@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "base/fence.h"
 #include "base/formatted.h"
@@ -35,6 +36,32 @@ PythonNames names_of(const PythonGroup& group) {
   return {group.name, formatted("{0}/{0}//cpu/", group.name)};
 }
 
+void require_sense(const World& world, const std::string& name, const std::vector<int>& ranks,
+                   const GroupOptions& options) {
+  if (options.device_backend != "auto" && options.device_backend != "gloo") {
+    throw ConfigError(formatted("join_python '{}': the device backend is '{}'; Python is met over gloo.", name,
+                                options.device_backend));
+  }
+  if (options.cpu_backend != "gloo") {
+    throw ConfigError(
+        formatted("join_python '{}': the cpu backend is '{}'; Python is met over gloo.", name, options.cpu_backend));
+  }
+  if (options.device_options) {
+    throw ConfigError(formatted("join_python '{}': device_options are given, and gloo takes none.", name));
+  }
+  std::set<int> seen;
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= world.world_size()) {
+      throw ConfigError(formatted("join_python '{}': rank {} in [{}] is not one of the world's, which are 0 to {}.",
+                                  name, rank, fmt::join(ranks, ", "), world.world_size() - 1));
+    }
+    if (!seen.insert(rank).second) {
+      throw ConfigError(
+          formatted("join_python '{}': rank {} is listed twice in [{}].", name, rank, fmt::join(ranks, ", ")));
+    }
+  }
+}
+
 // Those who have not left their address, which gloo does before it waits for the others'.
 std::vector<int> silent_ranks(distributed::TrackedStore& keys, const std::vector<int>& ranks) {
   std::vector<int> silent;
@@ -57,10 +84,7 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::join_python(const World& wor
   auto impl = std::make_unique<Impl>();
   impl->name = options.group_name.empty() ? distributed::sanitised_group_name(group.name)
                                           : distributed::checked_group_name(options.group_name);
-  if (options.device_backend != "auto" && options.device_backend != "gloo") {
-    throw ConfigError(formatted("join_python '{}': the device backend is '{}'; Python is met over gloo.", impl->name,
-                                options.device_backend));
-  }
+  require_sense(world, impl->name, group.ranks, options);
   impl->ranks = group.ranks;
   if (impl->ranks.empty()) {
     impl->ranks.resize(static_cast<std::size_t>(world.world_size()));

@@ -90,7 +90,8 @@ struct StoreCaller::Shared {
   const c10::intrusive_ptr<c10d::Store> store;
   const std::string name;
   mutable std::mutex mutex;
-  std::condition_variable changed;
+  std::condition_variable changed;   // for callers
+  std::condition_variable job_came;  // for the thread: woken for nothing else, since each call waits for it to wake
   // Under the mutex:
   Job job;                   // for the thread to take
   bool is_taken = false;     // from the handing over of a job until its caller has the answer
@@ -166,7 +167,7 @@ StoreCaller::~StoreCaller() {
     shared_->is_over = true;
     is_idle = !shared_->is_taken;
   }
-  shared_->changed.notify_all();
+  shared_->job_came.notify_one();
   if (is_idle) {
     thread_.join();
   } else {
@@ -196,7 +197,7 @@ void StoreCaller::run(const char* what, Job job, Clock::time_point latest) {
   shared.job = std::move(job);
   shared.what = what;
   shared.since = now;
-  shared.changed.notify_all();
+  shared.job_came.notify_one();
   if (!shared.wait(lock, now, latest, [&] { return shared.has_answer || shared.end; })) {
     shared.is_deserted = true;
     shared.desert(thread_missed);
@@ -216,7 +217,7 @@ void StoreCaller::run(const char* what, Job job, Clock::time_point latest) {
 void StoreCaller::work(const std::shared_ptr<Shared>& shared) {
   std::unique_lock lock(shared->mutex);
   for (;;) {
-    shared->changed.wait(lock, [&] { return shared->is_over || shared->job; });
+    shared->job_came.wait(lock, [&] { return shared->is_over || shared->job; });
     if (!shared->job) return;
     Job job = std::exchange(shared->job, nullptr);
     lock.unlock();

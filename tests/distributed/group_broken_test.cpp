@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -139,18 +140,40 @@ TEST(GroupBrokenTest, AnAbsentRankIsNamedOverATcpStoreAndTheGroupMadeAnew) {
       test::spawn_ranks({.body = "operations_without_rank_2", .world_size = 3, .argument = std::to_string(port)}));
 }
 
-DBG_RANK_BODY(rank_2_dies_in_an_operation) {
+// Ranks 0 and 1 reduce while rank 2 has sent itself `signal`.
+void reduce_without_rank_2(const test::RankContext& context, int signal) {
   const World world = open_world(context);
   const auto group = GroupCoordinator::create(world, {{0, 1, 2}}, test::gloo_pair("tp"));
   auto rest = GroupCoordinator::create(world, {{0, 1}}, test::gloo_pair("rest"));
   expect_works(*group);
   meet(world, "ready");
-  if (context.rank == 2) ::kill(::getpid(), SIGKILL);
+  if (context.rank == 2) ::kill(::getpid(), signal);
   const CommFailure failure =
       test::failure_within(kTimeout, [&] { group->all_reduce(at::ones({64}), ReduceOp::sum, in_time()); });
   EXPECT_THAT(failure.kind, AnyOf(Eq(CommErrorKind::timeout), Eq(CommErrorKind::peer_lost))) << failure.cause;
   EXPECT_THAT(failure.peers, ElementsAre(2)) << failure.cause;
   expect_works(*rest);
+  std::printf("done\n");
+  std::fflush(stdout);
+}
+
+DBG_RANK_BODY(rank_2_dies_in_an_operation) {
+  reduce_without_rank_2(context, SIGKILL);
+}
+
+DBG_RANK_BODY(rank_2_stands_still_in_an_operation) {
+  reduce_without_rank_2(context, SIGSTOP);
+}
+
+// As in a debugger: its connections stay open, and nobody is told.
+TEST(GroupBrokenTest, ARankThatStandsStillIsNamedOverATcpStore) {
+  const std::uint16_t port = World::over_tcp({"127.0.0.1", 0, true}, 0, 1).store_port();
+  test::RankProcesses ranks(
+      {.body = "rank_2_stands_still_in_an_operation", .world_size = 3, .argument = std::to_string(port)});
+  for (const int rank : {0, 1}) ranks.wait_for_output(rank, "done");
+  ranks.kill(2);
+  const auto& results = ranks.wait();
+  for (const std::size_t rank : {0, 1}) EXPECT_TRUE(results[rank].passed()) << rank;
 }
 
 TEST(GroupBrokenTest, AKilledRankIsNamedOverATcpStoreAndOtherGroupsGoOn) {

@@ -66,9 +66,21 @@ TEST(GroupPythonTest, WhoIsNotListedGetsNothing) {
 TEST(GroupPythonTest, WhatMakesNoSenseIsRefused) {
   const World world = World::for_threads(1).front();
   EXPECT_THROW(GroupCoordinator::join_python(world, {PythonGroup::Kind::custom, "", {}}), ConfigError);
+  const auto complaint = [&](const PythonGroup& group, const GroupOptions& options) {
+    return test::message_of<ConfigError>([&] { GroupCoordinator::join_python(world, group, options); });
+  };
   GroupOptions options = test::gloo_pair("g");
   options.device_backend = "nccl";
-  EXPECT_THROW(GroupCoordinator::join_python(world, {}, options), ConfigError);
+  EXPECT_THAT(complaint({}, options), HasSubstr("the device backend is 'nccl'"));
+  options = test::gloo_pair("g");
+  options.cpu_backend = "vendor";
+  EXPECT_THAT(complaint({}, options), HasSubstr("the cpu backend is 'vendor'"));
+  options = test::gloo_pair("g");
+  options.device_options = c10d::ProcessGroupGloo::Options::create();
+  EXPECT_THAT(complaint({}, options), HasSubstr("device_options are given"));
+  using Kind = PythonGroup::Kind;
+  EXPECT_THAT(complaint({Kind::subgroup, "1", {0, 1}}, test::gloo_pair("g")), HasSubstr("rank 1 in [0, 1] is not one"));
+  EXPECT_THAT(complaint({Kind::subgroup, "1", {0, 0}}, test::gloo_pair("g")), HasSubstr("rank 0 is listed twice"));
 }
 
 TEST(GroupPythonTest, ASilentPeerIsSaidWithinTheTimeout) {

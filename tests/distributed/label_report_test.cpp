@@ -31,6 +31,23 @@ TEST(LabelReportTest, TellsEachChannel) {
   EXPECT_THAT(report.text(), testing::HasSubstr("cpu: group_desc of the backend = report:cpu"));
 }
 
+// What can't be changed or is not known has a row as well, which says so.
+TEST(LabelReportTest, LeavesNoChannelOut) {
+  const auto rows = [](const GroupCoordinator& group) {
+    std::multiset<std::string> all;
+    for (const LabelChannel& one : group.label_report().channels) {
+      if (one.half == "cpu") all.insert(one.channel);
+    }
+    return all;
+  };
+  const std::multiset<std::string> plain{"group_desc of the process group", "group_desc of the backend",
+                                         "Flight Recorder entries", "Flight Recorder pg_config", "Kineto"};
+  EXPECT_EQ(rows(*test::lone_group("report_rows")), plain);
+  std::multiset<std::string> checked = plain;
+  checked.insert({"group_desc of the comparing helper", "Flight Recorder entries", "Flight Recorder pg_config"});
+  EXPECT_EQ(rows(*test::lone_group("report_checked", true, /*check=*/true)), checked);
+}
+
 TEST(LabelReportTest, SaysSoWhenNothingIsLabelled) {
   const LabelReport report = test::lone_group("report_off", false)->label_report();
   ASSERT_FALSE(report.channels.empty());
