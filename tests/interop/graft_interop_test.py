@@ -253,7 +253,7 @@ def test_a_peer_on_nccl_is_named(folder):
             inner = folder / str(number)
             inner.mkdir()
             role = "target" if target.language == "cpp" else "baseline"
-            (target if role == "target" else baseline).settings["grafter_timeout"] = 12
+            (target if role == "target" else baseline).settings["grafter_timeout"] = 9
             started.append((role, start(inner, baseline, target)))
         for role, ranks in started:
             wait_for_text(ranks[other(role)][0], "joined")
