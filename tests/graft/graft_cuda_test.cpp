@@ -44,7 +44,7 @@ std::vector<std::pair<std::string, at::Tensor>> tensors_on(c10::Device device) {
 }
 
 TEST_P(GraftCudaTest, TensorsGoFromAndToADevice) {
-  for (const auto [sender, target] :
+  for (const auto& [sender, target] :
        {std::pair{at::kCUDA, at::kCPU}, std::pair{at::kCPU, at::kCUDA}, std::pair{at::kCUDA, at::kCUDA}}) {
     run_sides(config(1, 1), [sender = sender, target = target](SideRank& side) {
       for (const auto& [form, value] : tensors_on(c10::Device(side.is_baseline ? sender : target))) {
