@@ -16,7 +16,7 @@ namespace dbg::graft {
 
 /// While it lives, a thread of its own says so, by looking for what gloo (and a Python peer's nccl) leaves in the
 /// store. It asks by the client that the meeting uses, and waits for nothing there: for one of its own, torch's server
-/// would look up this host's name, which takes seconds where the resolver does not answer, and serve nobody meanwhile.
+/// would look up its host's name, which takes seconds where the resolver does not answer, and serve nobody meanwhile.
 /// Must not outlive `config` and the store.
 /// Threads: safe to call from any thread.
 class Reminder {
