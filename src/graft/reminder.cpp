@@ -65,9 +65,8 @@ void Reminder::look(const c10::intrusive_ptr<distributed::TrackedStore>& keys, b
   const distributed::StoreDeadline in_time(steady_clock::now() + periods_.look,
                                            distributed::StoreDeadline::Missed::is_forgiven);
   if (keys) {
-    if (!own_keys_) own_keys_ = keys->with_own_client();
-    look_for_nccl();
-    if (is_due) say_who_is_missing();
+    look_for_nccl(*keys);
+    if (is_due) say_who_is_missing(*keys);
   } else if (is_due) {
     const auto waited = std::chrono::duration_cast<seconds>(steady_clock::now() - began_).count();
     const auto limit = std::chrono::duration_cast<seconds>(config_.timeout).count();
@@ -76,9 +75,9 @@ void Reminder::look(const c10::intrusive_ptr<distributed::TrackedStore>& keys, b
   }
 }
 
-void Reminder::look_for_nccl() {
+void Reminder::look_for_nccl(distributed::TrackedStore& keys) {
   // What NCCL's first rank leaves at its first collective; the others only wait for it.
-  if (saw_nccl() || !own_keys_->check({formatted("{}//cuda//0", config_.group_name)})) return;
+  if (saw_nccl() || !keys.check({formatted("{}//cuda//0", config_.group_name)})) return;
   {
     const std::lock_guard lock(mutex_);
     saw_nccl_ = true;
@@ -88,11 +87,11 @@ void Reminder::look_for_nccl() {
             "Python twin's default is nccl)");
 }
 
-void Reminder::say_who_is_missing() {
+void Reminder::say_who_is_missing(distributed::TrackedStore& keys) {
   std::vector<std::string> missing;
   for (int rank = 0; rank < sides_.size(); ++rank) {
     // Where gloo leaves its address.
-    if (!own_keys_->check({formatted("{}//cpu//0/{}", config_.group_name, rank)})) {
+    if (!keys.check({formatted("{}//cpu//0/{}", config_.group_name, rank)})) {
       missing.push_back(name_of_rank(sides_, rank));
     }
   }

@@ -15,7 +15,9 @@
 namespace dbg::graft {
 
 /// While it lives, a thread of its own says so, by looking for what gloo (and a Python peer's nccl) leaves in the
-/// store. It asks by a client of its own, so that it holds up nobody. Must not outlive `config` and the store.
+/// store. It asks by the client that the meeting uses, and waits for nothing there: for one of its own, torch's server
+/// would look up its host's name, which takes seconds where the resolver does not answer, and serve nobody meanwhile.
+/// Must not outlive `config` and the store.
 /// Threads: safe to call from any thread.
 class Reminder {
  public:
@@ -39,14 +41,13 @@ class Reminder {
  private:
   void run();
   void look(const c10::intrusive_ptr<distributed::TrackedStore>& keys, bool is_due);
-  void look_for_nccl();
-  void say_who_is_missing();
+  void look_for_nccl(distributed::TrackedStore& keys);
+  void say_who_is_missing(distributed::TrackedStore& keys);
 
   const GraftConfig& config_;
   const Sides sides_;
   const Periods periods_;
   const std::chrono::steady_clock::time_point began_;
-  c10::intrusive_ptr<distributed::TrackedStore> own_keys_;  // of thread_
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_over_ = false;                                // under mutex_

@@ -319,6 +319,8 @@ TEST_P(GraftLifeTest, ASilentPeerHoldsUpAllThreadsForOneTimeout) {
   run_sides(told, [&](SideRank& side) {
     side.dumper.dump("x", filled(1));
     if (!side.is_baseline) {
+      // A resolver that does not answer can hold up torch's server for longer than this test's timeout.
+      const std::uint64_t unmet = side.counters().off;
       const auto self = current_participant();
       const auto began = steady_clock::now();
       std::vector<std::thread> threads;
@@ -330,7 +332,7 @@ TEST_P(GraftLifeTest, ASilentPeerHoldsUpAllThreadsForOneTimeout) {
         });
       }
       for (std::thread& thread : threads) thread.join();
-      EXPECT_EQ(side.counters().off, 4u);
+      EXPECT_EQ(side.counters().off, unmet + 4u);
     }
     is_over.arrive_and_wait();
   });

@@ -231,7 +231,7 @@ TEST(GraftProcessesTest, TransformsAreAtHandInAChildThatIsForkedWhileTheyAreRegi
   std::thread other([&] {
     while (!is_over) use("of_the_parent");
   });
-  for (int fork = 0; fork < 100; ++fork) {
+  for (int fork = 0; fork < 30; ++fork) {
     const test::ForkedChild child = test::run_forked(
         [&] {
           use("of_the_child");
