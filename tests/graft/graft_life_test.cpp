@@ -255,12 +255,13 @@ TEST_P(GraftLifeTest, ASecondMeetingInOneStoreIsRefusedInWords) {
     }
     GraftConfig again = told;
     again.role = GraftRole::target;
+    again.timeout = std::chrono::seconds(60);
     Grafter second(again);
     const Tags tags{{"name", "x"}};
     const c10::IValue value(filled(1));
     const auto began = steady_clock::now();
     second.intercept({tags, value, nullptr, 0});
-    EXPECT_LT(steady_clock::now() - began, std::chrono::seconds(5));
+    EXPECT_LT(steady_clock::now() - began, std::chrono::seconds(30));  // torch may wait 5 s for a host's name
     EXPECT_THAT(second.state().cause, HasSubstr("target rank 0 has met at 127.0.0.1:"));
     EXPECT_THAT(second.state().cause, HasSubstr("give both sides another grafter_master_port"));
   });
