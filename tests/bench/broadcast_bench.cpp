@@ -8,14 +8,17 @@
 // WORKER: its number, actors first. NODES: `a,a,c`. MODE: `gloo` (gloo's own broadcast from actor 0 to all rollouts),
 // `chain` (one sender), `striped` (all actors of actor 0's node send), `chain+allreduce`, `striped+allreduce` (the
 // source is an all-reduce among all actors for each weight). CARD_RATE: bytes a second, for the prediction. The root
-// prints a line of JSON with the seconds of each round and those of the source; every consumer checks every byte.
+// prints a line of JSON with the seconds of each round, how many of the machine's cores were busy meanwhile, and the
+// seconds of the source; every consumer checks every byte.
 #include <ATen/ATen.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -69,11 +72,47 @@ double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-void print_result(const std::vector<double>& rounds, double produced, double predicted, const std::string& report) {
-  std::string text;
-  for (const double seconds : rounds) text += dbg::formatted("{}{:.6f}", text.empty() ? "" : ", ", seconds);
-  std::printf("{\"seconds\": [%s], \"produced\": %.6f, \"predicted\": %.6f, \"report\": \"%s\"}\n", text.c_str(),
-              produced, predicted, report.c_str());
+// Seconds that the cores of this machine have worked so far, all of them together, the kernel's own work included.
+double worked_seconds() {
+  std::ifstream file("/proc/stat");
+  std::string word;
+  file >> word;
+  double ticks = 0;
+  double value = 0;
+  // user, nice, system, idle, iowait, irq, softirq
+  for (int column = 0; column < 7 && file >> value; ++column) ticks += column == 3 || column == 4 ? 0 : value;
+  return ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+struct Round {
+  double seconds = 0;
+  double busy_cores = 0;
+  double produced = 0;  // seconds of it that the source took
+};
+
+// Measures one round on the root.
+class RoundTimer {
+ public:
+  Round end() const {
+    const double seconds = seconds_since(began_);
+    return {seconds, (worked_seconds() - worked_) / seconds, 0};
+  }
+
+ private:
+  const double worked_ = worked_seconds();
+  const Clock::time_point began_ = Clock::now();
+};
+
+void print_result(const std::vector<Round>& rounds, double predicted, const std::string& report) {
+  const auto list = [&](double Round::*value) {
+    std::string text;
+    for (const Round& round : rounds) text += dbg::formatted("{}{:.6f}", text.empty() ? "" : ", ", round.*value);
+    return text;
+  };
+  std::printf(
+      "{\"seconds\": [%s], \"busy_cores\": [%s], \"produced\": [%s], \"predicted\": %.6f, \"report\": \"%s\"}\n",
+      list(&Round::seconds).c_str(), list(&Round::busy_cores).c_str(), list(&Round::produced).c_str(), predicted,
+      report.c_str());
   std::fflush(stdout);
 }
 
@@ -90,22 +129,22 @@ void run_gloo(const Setup& setup) {
   request.timeout = std::chrono::minutes(5);
   request.interface = setup.interface;
   auto half = dbg::distributed::make_half("gloo", request, request.timeout, true);
-  std::vector<double> rounds;
+  std::vector<Round> rounds;
   for (int round = 0; round < setup.rounds; ++round) {
     const at::Tensor sent = values(setup.bytes, round);
     at::Tensor all = request.rank == 0 ? sent.clone() : at::zeros_like(sent);
     half.backend->barrier()->wait();
-    const auto began = Clock::now();
+    const RoundTimer timer;
     const at::Tensor bytes = all.view(at::kByte);
     for (std::int64_t at = 0; at < bytes.numel(); at += setup.bucket_bytes) {
       std::vector<at::Tensor> part{bytes.slice(0, at, std::min(bytes.numel(), at + setup.bucket_bytes))};
       half.backend->broadcast(part)->wait();
     }
     half.backend->barrier()->wait();
-    rounds.push_back(seconds_since(began));
+    rounds.push_back(timer.end());
     require(at::equal(all.view(at::kInt), sent.view(at::kInt)), "gloo's broadcast brought other bytes");
   }
-  if (request.rank == 0) print_result(rounds, 0, 0, "");
+  if (request.rank == 0) print_result(rounds, 0, "");
 }
 
 // All-reduces each weight among the actors before it hands it out.
@@ -162,8 +201,7 @@ void run_dbg(const Setup& setup) {
   }
 
   const std::int64_t each = setup.bytes / setup.num_weights / 4 * 4;
-  std::vector<double> rounds;
-  double produced = 0;
+  std::vector<Round> rounds;
   double predicted = 0;
   std::string report;
   for (int round = -1; round < setup.rounds; ++round) {  // the first makes the connections
@@ -176,10 +214,10 @@ void run_dbg(const Setup& setup) {
     if (setup.is_actor()) {
       double reduced = 0;
       ReducingSource source(weights, group.get(), reduced);
+      const RoundTimer timer;
       const auto result = broadcaster->send(source);
       if (round < 0) continue;
-      rounds.push_back(result.seconds - result.begin_seconds);
-      produced += reduced / setup.rounds;
+      rounds.push_back({result.seconds - result.begin_seconds, timer.end().busy_cores, reduced});
       predicted = result.predicted_seconds.value_or(0);
       report = dbg::formatted("begin {:.4f} produce {:.4f} pack {:.4f} wait {:.4f} wire {:.4f}", result.begin_seconds,
                               result.produce_seconds, result.pack_seconds, result.wait_seconds, result.wire_seconds);
@@ -196,7 +234,7 @@ void run_dbg(const Setup& setup) {
     }
   }
   if (group) group->close();
-  if (setup.worker == 0) print_result(rounds, produced, predicted, report);
+  if (setup.worker == 0) print_result(rounds, predicted, report);
 }
 
 }  // namespace
