@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <future>
+#include <latch>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -31,20 +31,23 @@ TEST(RankThreadsTest, EachRankRunsOnceBoundToItsParticipant) {
 }
 
 TEST(RankThreadsTest, TheFirstFailureIsThrownAgain) {
-  std::promise<void> rank_1_failed;
-  std::shared_future<void> after = rank_1_failed.get_future().share();
+  std::latch rank_1_failed(1);
+  // At the end of its thread, when its failure has been noted.
+  struct Tell {
+    std::latch* told = nullptr;
+    ~Tell() {
+      if (told != nullptr) told->count_down();
+    }
+  };
   std::string words;
   try {
     run_ranks_as_threads(3, [&](int rank) {
       if (rank == 1) {
-        // Told to the others while this rank unwinds, so this one is first.
-        struct Tell {
-          std::promise<void>& promise;
-          ~Tell() { promise.set_value_at_thread_exit(); }
-        } tell{rank_1_failed};
+        thread_local Tell tell;
+        tell.told = &rank_1_failed;
         throw std::out_of_range("from rank 1");
       }
-      after.wait();
+      rank_1_failed.wait();
       throw std::runtime_error("from another");
     });
   } catch (const std::out_of_range& error) {
