@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "dbg/backend_factory.h"
+#include "dbg/broadcast_topology.h"
 #include "dbg/compare.h"
 #include "dbg/config.h"
 #include "dbg/dims.h"
@@ -19,13 +20,17 @@
 #include "dbg/model_parallel.h"
 #include "dbg/model_parallel_layout.h"
 #include "dbg/model_walk.h"
+#include "dbg/model_weights.h"
 #include "dbg/parallel_state.h"
 #include "dbg/participant.h"
 #include "dbg/plugin.h"
 #include "dbg/read_limits.h"
 #include "dbg/safetensors.h"
+#include "dbg/sync_report.h"
 #include "dbg/tags.h"
 #include "dbg/tensor_info.h"
+#include "dbg/weight_broadcaster.h"
+#include "dbg/weight_source.h"
 #include "dbg/world.h"
 
 namespace {
@@ -48,6 +53,9 @@ struct Usable {
 // A type a line, for public_headers.cmake, which looks whether one is missing.
 template struct Usable<dbg::BackendRequest>;
 template struct Usable<dbg::BackendRegistration>;
+template struct Usable<dbg::WorkerMetadata>;
+template struct Usable<dbg::WorkerPlace>;
+template struct Usable<dbg::BroadcastTopology>;
 template struct Usable<dbg::CompareOptions>;
 template struct Usable<dbg::CastDifference>;
 template struct Usable<dbg::OddReplica>;
@@ -107,6 +115,10 @@ template struct Usable<dbg::ParallelGroup>;
 template struct Usable<dbg::ModelParallelLayout>;
 template struct Usable<dbg::NamedParameter>;
 template struct Usable<dbg::ExtraModule>;
+template struct Usable<dbg::TensorListSource>;
+template struct Usable<dbg::TensorListSink>;
+template struct Usable<dbg::TensorMapSink>;
+template struct Usable<dbg::SafetensorsSource>;
 template struct Usable<dbg::ParallelAxis>;
 template struct Usable<dbg::ParallelState>;
 template struct Usable<dbg::Participant>;
@@ -117,12 +129,23 @@ template struct Usable<dbg::PipelineLayerOffsetPlugin>;
 template struct Usable<dbg::ReadLimits>;
 template struct Usable<dbg::SafetensorsInfo>;
 template struct Usable<dbg::SafetensorsFile>;
+template struct Usable<dbg::ConsumerCommit>;
+template struct Usable<dbg::SyncReport>;
 template struct Usable<dbg::TagView>;
 template struct Usable<dbg::TagRef>;
 template struct Usable<dbg::TagValue>;
 template struct Usable<dbg::Tags>;
 template struct Usable<dbg::TensorInfo>;
 template struct Usable<dbg::TensorDiff>;
+template struct Usable<dbg::LinkRates>;
+template struct Usable<dbg::BroadcastOptions>;
+template struct Usable<dbg::BroadcastRole>;
+template struct Usable<dbg::SyncError>;
+template struct Usable<dbg::WeightBroadcaster>;
+template struct Usable<dbg::WeightInfo>;
+template struct Usable<dbg::Weight>;
+template struct Usable<dbg::WeightSource>;
+template struct Usable<dbg::WeightSink>;
 template struct Usable<dbg::WorldOptions>;
 template struct Usable<dbg::TcpStoreAddress>;
 template struct Usable<dbg::World>;
