@@ -42,7 +42,10 @@ void run_over(const c10::intrusive_ptr<c10d::Store>& store, const SyncSetup& set
 
 // As a process that is killed leaves its broadcaster: nothing is deleted, nobody is told.
 void leave_as_killed(std::unique_ptr<WeightBroadcaster> broadcaster) {
-  static_cast<void>(new std::unique_ptr<WeightBroadcaster>(std::move(broadcaster)));
+  static std::mutex mutex;
+  static auto* const left = new std::vector<std::unique_ptr<WeightBroadcaster>>;  // never destroyed, and no leak
+  const std::lock_guard lock(mutex);
+  left->push_back(std::move(broadcaster));
 }
 
 class Incomplete : public TensorMapSink {
