@@ -79,9 +79,9 @@ class PairSums {
       Row largest{};
       Row differing{};  // a count
       Row odd{};        // zero as long as all numbers are finite, then NaN
-    } lanes;
-    base::vectorized([&lanes, x, y, count]() DBG_INLINED {
-      Lanes own;  // nothing that is read can be part of it, so it stays in registers
+    };
+    const Lanes lanes = base::vectorized([x, y, count]() DBG_INLINED {
+      Lanes own;
       const auto add = [&own](Wide a, Wide b, std::size_t lane) DBG_INLINED {
         const Wide difference = std::abs(a - b);
         own.squares[lane] += a * a + b * b;
@@ -96,7 +96,7 @@ class PairSums {
         for (std::size_t lane = 0; lane < kLanes; ++lane) add(x[i + lane], y[i + lane], lane);
       }
       for (; i < count; ++i) add(x[i], y[i], 0);
-      lanes = own;
+      return own;
     });
     for (const Wide odd : lanes.odd) {
       if (!(odd == 0)) return false;

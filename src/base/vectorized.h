@@ -11,22 +11,20 @@ namespace dbg::base {
 
 #if defined(__x86_64__)
 template <class Loop>
-__attribute__((target("avx2"))) void with_avx2(const Loop& loop) {
-  loop();
+__attribute__((target("avx2"))) auto with_avx2(const Loop& loop) {
+  return loop();
 }
 #endif
 
-/// Runs `loop`, a lambda marked DBG_INLINED. Its results are the same with any vectors: no operation is fused with
+/// Runs `loop`, a lambda marked DBG_INLINED, and returns what it returns; sums that are its own variables stay in
+/// registers, as those that it captures may not. Its results are the same with any vectors: no operation is fused with
 /// another (AVX2 without FMA), and the order of sums is the loop's own.
 template <class Loop>
-void vectorized(const Loop& loop) {
+auto vectorized(const Loop& loop) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) {
-    with_avx2(loop);
-    return;
-  }
+  if (__builtin_cpu_supports("avx2")) return with_avx2(loop);
 #endif
-  loop();
+  return loop();
 }
 
 }  // namespace dbg::base

@@ -36,15 +36,14 @@ struct Sums {
   }
 
   void add_finite(const double* x, const double* y, std::size_t count) {
-    Sums sums;
-    base::vectorized([&]() DBG_INLINED {
-      Sums part;  // a local one: nothing that is read can be part of it, so it stays in registers
+    const Sums sums = base::vectorized([=]() DBG_INLINED {
+      Sums part;
       std::size_t i = 0;
       for (; i + kLanes <= count; i += kLanes) {
         for (std::size_t lane = 0; lane < kLanes; ++lane) part.add(x[i + lane], y[i + lane], lane);
       }
       for (; i < count; ++i) part.add(x[i], y[i], 0);
-      sums = part;
+      return part;
     });
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
       xx[lane] += sums.xx[lane];
@@ -86,15 +85,13 @@ struct Range {
 
 std::int64_t count_outside_finite(const double* magnitude, const double* distance, std::size_t elements,
                                   ElementTolerance tolerance) {
-  std::int64_t outside = 0;
-  base::vectorized([&]() DBG_INLINED {
+  return base::vectorized([=]() DBG_INLINED {
     std::int64_t count = 0;
     for (std::size_t i = 0; i < elements; ++i) {
       count += distance[i] > tolerance.atol + tolerance.rtol * magnitude[i];
     }
-    outside = count;
+    return count;
   });
-  return outside;
 }
 
 std::int64_t count_outside(const NumberWalk& walk, ElementTolerance tolerance) {

@@ -58,14 +58,13 @@ int PercentileFinder<Real>::shift_of(int level) noexcept {
 // Returns how many keys there are: NaN has none.
 template <class Real>
 std::size_t PercentileFinder<Real>::make_keys(const double* values, std::size_t count_of_values, Key* keys) noexcept {
-  std::size_t nans = 0;
-  base::vectorized([&]() DBG_INLINED {
+  const std::size_t nans = base::vectorized([=]() DBG_INLINED {
     std::size_t found = 0;
     for (std::size_t i = 0; i < count_of_values; ++i) {
       keys[i] = key_of(static_cast<Real>(values[i]));
       found += values[i] != values[i];
     }
-    nans = found;
+    return found;
   });
   if (nans == 0) return count_of_values;
   std::size_t made = 0;

@@ -86,6 +86,15 @@ std::vector<NamedParameter> large_weights() {
   return weights;
 }
 
+void sync_large(WeightBroadcaster& broadcaster, const Worker& worker, TensorMapSink& sink) {
+  if (worker.is_actor()) {
+    ScratchSource source(large_weights());
+    broadcaster.send(source, 1);
+  } else {
+    broadcaster.receive(sink);
+  }
+}
+
 // Once more, without the victim: the same objects can't do that, new ones over the same store can.
 void go_on_without(int victim, const Worker& worker) {
   if (victim == 0) return;
@@ -132,12 +141,7 @@ DBG_RANK_BODY(syncs_until_somebody_is_gone) {
     }
     began = std::chrono::steady_clock::now();
     try {
-      if (worker.is_actor()) {
-        ScratchSource source(large_weights());
-        broadcaster->send(source, 1);
-      } else {
-        broadcaster->receive(sink);
-      }
+      sync_large(*broadcaster, worker, sink);
       std::printf("came through\n");
     } catch (const SyncError& error) {
       EXPECT_LT(std::chrono::steady_clock::now() - began, kLimit);
@@ -226,12 +230,7 @@ DBG_RANK_BODY(syncs_until_the_store_is_gone) {
   }
   const auto began = std::chrono::steady_clock::now();
   try {
-    if (worker.is_actor()) {
-      ScratchSource source(large_weights());
-      broadcaster->send(source, 1);
-    } else {
-      broadcaster->receive(sink);
-    }
+    sync_large(*broadcaster, worker, sink);
     std::printf("came through\n");
   } catch (const SyncError& error) {
     std::printf("cause: %s\n", error.failure().cause.c_str());
