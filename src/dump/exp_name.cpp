@@ -277,6 +277,14 @@ ExpNameClaim FileExpNameBoard::claim(const std::string& proposal) {
       const std::optional<BoardFile> taken = read_board_file(folder_ + "/" + place);
       return taken && taken->first_line() == own.to_line();
     };
+    // Two launches may propose the same name in the same millisecond.
+    std::string exp_name;
+    const auto take_name = [&] {
+      for (int number = 1; exp_name.empty(); ++number) {
+        const std::string name = number == 1 ? proposal : formatted("{}_{}", proposal, number);
+        if (create_exclusively(folder_, "name." + name, line)) exp_name = name;
+      }
+    };
     constexpr int kAttempts = 1000;  // each lost to another process that claimed in the same moment
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       const std::vector<int> launches = claims_of(folder_, key_);
@@ -286,12 +294,14 @@ ExpNameClaim FileExpNameBoard::claim(const std::string& proposal) {
         if (is_of_earlier_launch(*claim, own)) break;
         if (take_place(launch)) return {claim->exp_name, claim->time_ns, false};
       }
+      take_name();
       const int fresh = launches.empty() ? 0 : launches.front() + 1;
       const std::string name = formatted("{}.{}", key_, fresh);
-      if (!create_exclusively(folder_, name, formatted("{}\n{}{}\n", proposal, line, ns_since_boot()))) continue;
+      if (!create_exclusively(folder_, name, formatted("{}\n{}{}\n", exp_name, line, ns_since_boot()))) continue;
       dumping::remove_stale_temporaries(folder_);
       const std::optional<Claimed> claim = read_claim(folder_ + "/" + name);
-      if (claim && take_place(fresh)) return {proposal, claim->time_ns, true};
+      if (claim && take_place(fresh)) return {exp_name, claim->time_ns, true};
+      exp_name.clear();  // it is theirs who came between
     }
   } catch (const IoError& error) {
     throw failure(error.what(), error.code());

@@ -27,8 +27,8 @@ struct ExpNameClaim {
 class ExpNameBoard {
  public:
   virtual ~ExpNameBoard() = default;
-  /// Claims `proposal`, or learns what was claimed before. Never waits for a peer. Throws: IoError or CommError when it
-  /// can't be asked.
+  /// Claims `proposal`, or another name for it where that is another launch's; or learns what was claimed before. Never
+  /// waits for a peer. Throws: IoError or CommError when it can't be asked.
   virtual ExpNameClaim claim(const std::string& proposal) = 0;
 };
 
@@ -36,7 +36,8 @@ class ExpNameBoard {
 ///
 /// A claim is `<key>.<n>`. Its lines are the name; who claimed it (host, boot, pid namespace, pid, start time of the
 /// process in clock ticks since boot); and when, in nanoseconds since boot. Each rank that takes part leaves
-/// `<key>.<n>.rank<R>` with its own process's line.
+/// `<key>.<n>.rank<R>` with its own process's line. `name.<name>`, with the line of the process that took it, makes a
+/// name one launch's: a proposal that is taken gets `_2`, `_3`, ...
 ///
 /// The newest claim of the key is ours, unless it is of another launch: our rank's place in it is another process's, or
 /// its claimant ran here, is gone, and was so before we were there (ranks of one launch live at the same time). Then an

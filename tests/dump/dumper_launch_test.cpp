@@ -9,18 +9,24 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
+#include <ratio>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/formatted.h"
 #include "dbg/dumper.h"
 #include "dbg/participant.h"
+#include "dump/exp_name.h"
 #include "support/log_capture.h"
 #include "support/rank_processes.h"
 #include "support/rank_threads.h"
@@ -33,6 +39,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::RankProcesses;
+using test::RankResult;
 using test::RankSpawn;
 using test::spawn_ranks;
 using testing::AllOf;
@@ -98,6 +105,20 @@ DBG_RANK_BODY(dump_many_of_one_name) {
   for (int i = 0; i < 200; ++i) dumper.dump("x", value_of(context.rank, i));
   EXPECT_EQ(dumper.state().counters.written, 200u);
   EXPECT_EQ(dumper.state().counters.failed, 0u);
+}
+
+// Each process is rank 0 of a launch of its own, and nothing tells the launches apart. They claim at the same moments.
+DBG_RANK_BODY(claim_as_rank_0) {
+  using Slot = std::chrono::duration<std::int64_t, std::ratio<1, 50>>;
+  using std::chrono::steady_clock;  // one for all processes
+  std::string names;
+  for (int round = 0; round < 40; ++round) {
+    const auto slot = std::chrono::ceil<Slot>(steady_clock::now().time_since_epoch());
+    while (steady_clock::now().time_since_epoch() < slot) std::this_thread::yield();
+    FileExpNameBoard board(context.argument, formatted("launch{}", slot.count()), 0);
+    names += board.claim(formatted("dump_{}", slot.count())).exp_name + " ";
+  }
+  say(formatted("names: {}\n", names));
 }
 
 DBG_RANK_BODY(count_warnings_of_nodes) {
@@ -239,6 +260,20 @@ TEST_P(DumperLaunchTest, LaunchesThatNothingTellsApartMixNoTwoOfOneRank) {
   for (const std::string& name : experiments()) {
     EXPECT_THAT(test::tags_in(dir() / name, "rank"), ElementsAre("0", "1")) << name;
   }
+}
+
+// What one claims, another may take between that and the claimant's own place in it.
+TEST(ExpNameProcessesTest, LaunchesThatClaimAtOnceHaveANameEach) {
+  const test::TempFolder folder;
+  std::multiset<std::string> names;
+  for (const RankResult& result :
+       spawn_ranks({.body = "claim_as_rank_0", .world_size = 4, .argument = folder.path().string()})) {
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    std::istringstream words(result.output.substr(result.output.find("names: ") + 7));
+    for (std::string name; words >> name;) names.insert(name);
+  }
+  EXPECT_THAT(names, SizeIs(160));
+  EXPECT_THAT(std::set<std::string>(names.begin(), names.end()), SizeIs(160));
 }
 
 TEST_P(DumperLaunchTest, AGivenNameIsEverybodysAndNeedsNoBoard) {

@@ -89,6 +89,14 @@ TEST_F(ExpNameBoardTest, LaunchesAreToldByTheirKey) {
   EXPECT_EQ(claim("one", 1, "dump_c").exp_name, "dump_a");
 }
 
+// The same millisecond and the same digits.
+TEST_F(ExpNameBoardTest, OneNameIsOneLaunchs) {
+  EXPECT_EQ(claim("one", 0, "dump_a").exp_name, "dump_a");
+  EXPECT_EQ(claim("two", 0, "dump_a").exp_name, "dump_a_2");
+  EXPECT_EQ(claim("three", 0, "dump_a").exp_name, "dump_a_3");
+  EXPECT_EQ(claim("two", 1, "dump_b").exp_name, "dump_a_2");
+}
+
 // Every rank of an engine that runs its ranks as threads may have a Dumper of its own.
 TEST_F(ExpNameBoardTest, ThreadsThatClaimAtOnceAgree) {
   for (int round = 0; round < 20; ++round) {
@@ -111,7 +119,7 @@ TEST_F(ExpNameBoardTest, NothingUnfinishedStays) {
     EXPECT_FALSE(dumping::is_temporary_name(entry.path().filename().string())) << entry.path();
     files += entry.is_directory() ? 0 : 1;
   }
-  EXPECT_EQ(files, 3) << "the claim, and the places of two ranks";
+  EXPECT_EQ(files, 4) << "the claim, its name, and the places of two ranks";
 }
 
 // The folder may be shared, and a claim in it is a file like any other.
@@ -131,8 +139,9 @@ TEST_F(ExpNameBoardTest, AClaimThatIsNoFoldersNameIsIgnored) {
     ASSERT_FALSE(board.empty());
     const std::string text = test::bytes_of(board);
     test::write_text(board, name + text.substr(text.find('\n')));
-    EXPECT_EQ(claim(key, 0, "dump_good").exp_name, "dump_good") << "'" << name << "'";
-    EXPECT_EQ(claim(key, 2, "dump_late").exp_name, "dump_good") << "the others of the launch find the good one";
+    const std::string good = formatted("dump_good{}", launch);
+    EXPECT_EQ(claim(key, 0, good).exp_name, good) << "'" << name << "'";
+    EXPECT_EQ(claim(key, 2, "dump_late").exp_name, good) << "the others of the launch find the good one";
   }
 }
 
@@ -141,17 +150,17 @@ TEST_F(ExpNameBoardTest, WhatIsNoPlainFileOfOursIsNoClaim) {
   claim("other", 0, "dump_other");
   const std::filesystem::path board = *std::filesystem::directory_iterator(dir());
   ASSERT_EQ(::mkfifo((board / "fifo.0").c_str(), 0600), 0);
-  EXPECT_EQ(claim("fifo", 0, "dump_good").exp_name, "dump_good");
+  EXPECT_EQ(claim("fifo", 0, "dump_a").exp_name, "dump_a");
   ASSERT_EQ(::mkfifo((board / "place.0.rank1").c_str(), 0600), 0);
   EXPECT_EQ(claim("place", 0, "dump_first").exp_name, "dump_first");
   EXPECT_EQ(claim("place", 1, "dump_second").exp_name, "dump_second") << "rank 1's place is taken by no rank";
 
   test::write_text(dir() + "/elsewhere", "dump_evil\n");
   std::filesystem::create_symlink(dir() + "/elsewhere", board / "link.0");
-  EXPECT_EQ(claim("link", 0, "dump_good").exp_name, "dump_good");
+  EXPECT_EQ(claim("link", 0, "dump_b").exp_name, "dump_b");
   const std::string whole = test::bytes_of(board / "other.0");
   test::write_text(board / "huge.0", whole + std::string(1 << 20, ' '));
-  EXPECT_EQ(claim("huge", 0, "dump_good").exp_name, "dump_good");
+  EXPECT_EQ(claim("huge", 0, "dump_c").exp_name, "dump_c");
 }
 
 TEST_F(ExpNameBoardTest, FoldersAndFilesAreTheOwnersOnly) {
