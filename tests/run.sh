@@ -31,7 +31,7 @@ esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 jobs=${DBG_JOBS:-$(nproc)}
 nccl=${DBG_WITH_NCCL:-ON}
-passed=() failed=() skipped=()
+passed=() failed=() skipped=() failures=()
 
 stage() { # name, command ...
   local name=$1 started=$SECONDS line
@@ -54,6 +54,10 @@ finish() {
     printf 'skipped, so not shown:\n'
     printf '  %s\n' "${skipped[@]}"
   fi
+  if [ ${#failures[@]} != 0 ]; then
+    printf 'what failed, also where it passed when it ran again:\n'
+    printf '  %s\n' "${failures[@]}"
+  fi
   printf 'all stages: %d s\n' "$SECONDS"
   if [ ${#failed[@]} != 0 ]; then
     printf '%d of %d stages FAILED\n' ${#failed[@]} $((${#failed[@]} + ${#passed[@]}))
@@ -71,6 +75,15 @@ configure() { # preset, cmake arguments ...
 
 build() { cmake --build --preset "$1" -j "$jobs" --target "$2"; }
 
+# Of what ctest printed: the tests that failed, each expectation that did not hold, the first 100 lines of that.
+failures_in() { # log
+  awk '/Test +#[0-9]+: .*\*\*\*/ { print; next }
+    /: Failure$/ { left = 12 }
+    /^\[  FAILED  \] .* \([0-9]+ ms\)$/ { left = 1 }
+    /^$/ { left = 0 }
+    left > 0 { print "  " substr($0, 1, 400); left-- }' "$1" | head -n 100
+}
+
 # Linking a test starts no libtorch, running one does: as many at once as there are cores, no more.
 run_tests() { # preset, ctest arguments ...
   local preset=$1 log=build/tests-$1.log status=0 name
@@ -82,6 +95,7 @@ run_tests() { # preset, ctest arguments ...
     sed -n 's/^\t *[0-9]* - \(.*\) (Skipped).*/\1/p' "$log"
     sed -n 's/^\[  SKIPPED \] \([^ ]*\.[^ ]*\) (.*/\1/p' "build/$preset/Testing/Temporary/LastTest.log"
   )
+  while IFS= read -r name; do failures+=("$preset: $name"); done < <(failures_in "$log")
   return "$status"
 }
 

@@ -32,7 +32,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr milliseconds kTimeout{700};
+constexpr milliseconds kCallTimeout{700};
 
 using Operation = void (*)(GroupHalf&, const CallOptions&);
 
@@ -60,7 +60,7 @@ TEST_P(AbsentRankTest, EveryOtherRankNamesItInTime) {
   Meeting end(4);
   test::run_halves_as_threads(4, [&](GroupHalf& half) {
     if (half.rank_in_group != 3) {
-      const CommFailure failure = failure_within(kTimeout, [&] { GetParam().run(half, {.timeout = kTimeout}); });
+      const CommFailure failure = failure_within(kCallTimeout, [&] { GetParam().run(half, {.timeout = kCallTimeout}); });
       expect_describes(failure, half, GetParam().name);
       EXPECT_EQ(failure.kind, CommErrorKind::timeout) << failure.cause;
       EXPECT_THAT(failure.peers, ElementsAre(half.ranks[3])) << failure.cause;
@@ -87,7 +87,7 @@ TEST(CollectiveCallTest, WithoutAStoreNobodyIsNamedOnNoEvidence) {
                               [&](GroupHalf& half) {
                                 if (half.rank_in_group == 0) {
                                   const CommFailure failure =
-                                      failure_within(kTimeout, [&] { barrier(half, {.timeout = kTimeout}); });
+                                      failure_within(kCallTimeout, [&] { barrier(half, {.timeout = kCallTimeout}); });
                                   EXPECT_EQ(failure.kind, CommErrorKind::timeout);
                                   EXPECT_THAT(failure.peers, IsEmpty());
                                 }
@@ -100,11 +100,11 @@ TEST(CollectiveCallTest, ALateRankIsToldWhatHappened) {
   Meeting others_failed(4);
   test::run_halves_as_threads(4, [&](GroupHalf& half) {
     if (half.rank_in_group != 3) {
-      failure_within(kTimeout, [&] { reduce(half, {.timeout = kTimeout}); });
+      failure_within(kCallTimeout, [&] { reduce(half, {.timeout = kCallTimeout}); });
       others_failed.arrive();
     } else {
       others_failed.arrive();
-      const CommFailure failure = failure_within(kTimeout, [&] { reduce(half, {.timeout = kTimeout}); });
+      const CommFailure failure = failure_within(kCallTimeout, [&] { reduce(half, {.timeout = kCallTimeout}); });
       EXPECT_EQ(failure.kind, CommErrorKind::timeout) << failure.cause;
       EXPECT_THAT(failure.cause, HasSubstr("says: timeout in all_reduce"));
       EXPECT_THAT(failure.peers, IsEmpty());
@@ -139,7 +139,7 @@ TEST(CollectiveCallTest, AnAbortedCollectiveEndsEarly) {
     if (half.rank_in_group == 0) {
       std::thread other([&] { signal.raise("the user stopped the run"); });
       const CommFailure failure = failure_within(
-          milliseconds(500), [&] { barrier(half, {.timeout = std::chrono::seconds(20), .abort = &signal}); });
+          milliseconds(500), [&] { barrier(half, {.timeout = std::chrono::seconds(4), .abort = &signal}); });
       other.join();
       EXPECT_EQ(failure.kind, CommErrorKind::broken);
       EXPECT_THAT(failure.cause, HasSubstr("aborted: the user stopped the run"));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "dbg/runtime.h"
 #include "graft/side_processes.h"
 #include "support/rank_processes.h"
+#include "support/thread_stacks.h"
 
 namespace dbg {
 namespace {
@@ -24,22 +26,52 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using test::filled;
 using test::Place;
-using test::say;
 using test::take_place;
+using test::write_to_stderr;
 
 constexpr milliseconds kDeathTimeout = std::chrono::seconds(4);
+constexpr milliseconds kLongestCall = kDeathTimeout + milliseconds(2500);
+
+// Says once what all threads do while a call is late.
+class LateCallWatch {
+ public:
+  LateCallWatch() : thread_([this] { run(); }) {}
+  ~LateCallWatch() {
+    is_over_ = true;
+    thread_.join();
+  }
+
+  void begin() { began_ = steady_clock::now().time_since_epoch().count(); }
+
+ private:
+  void run() {
+    test::name_this_thread("late call watch");
+    while (!is_over_) {
+      std::this_thread::sleep_for(milliseconds(100));
+      if (steady_clock::now().time_since_epoch() < steady_clock::duration(began_.load()) + kLongestCall) continue;
+      write_to_stderr(test::stacks_of_other_threads());
+      return;
+    }
+  }
+
+  std::atomic<steady_clock::rep> began_{steady_clock::now().time_since_epoch().count()};
+  std::atomic<bool> is_over_{false};
+  std::thread thread_;
+};
 
 DBG_RANK_BODY(graft_until_a_peer_dies) {
   const Place place = take_place(context, {{"DUMPER_GRAFTER_TIMEOUT", "4"}, {"DUMPER_GRAFTER_TRANSFORM", "select:0"}});
   auto worst = steady_clock::duration::zero();
-  say("begins\n");
+  write_to_stderr("begins\n");
+  LateCallWatch watch;
   for (int call = 0; call < 100000; ++call) {
     const at::Tensor tensor = at::full({1 << 16}, place.is_baseline ? 1.0 : 2.0, at::kFloat);
     const auto began = steady_clock::now();
+    watch.begin();
     dbg::dump("x", tensor);
     worst = std::max(worst, steady_clock::now() - began);
     const GraftState state = grafter_of(Dumper::global())->state();
-    if (call == 0) say("first graft is over\n");
+    if (call == 0) write_to_stderr("first graft is over\n");
     if (state.phase == GraftPhase::off) {
       if (!place.is_baseline) {
         const float first = tensor[0].item<float>();
@@ -52,9 +84,9 @@ DBG_RANK_BODY(graft_until_a_peer_dies) {
     dbg::step();
   }
   EXPECT_EQ(grafter_of(Dumper::global())->state().phase, GraftPhase::off);
-  EXPECT_LT(worst, kDeathTimeout + milliseconds(2500));
+  EXPECT_LT(worst, kLongestCall);
   dbg::dump("x", filled(1));  // and the run goes on
-  say("goes on\n");
+  write_to_stderr("goes on\n");
 }
 
 // One target and `baseline` others, one of which is to go.

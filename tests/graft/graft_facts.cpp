@@ -19,21 +19,21 @@ namespace {
 
 using testing::HasSubstr;
 
-at::Tensor filled(double value) {
+at::Tensor matrix_of(double value) {
   return at::full({2, 3}, value, at::kFloat);
 }
 
 void one_to_one(SideRank& side) {
   for (int i = 0; i < 5; ++i) {
-    const at::Tensor tensor = filled(side.is_baseline ? i : -1);
+    const at::Tensor tensor = matrix_of(side.is_baseline ? i : -1);
     side.dumper.dump("x", tensor);
-    EXPECT_TRUE(at::equal(tensor, filled(i)));
-    const at::Tensor back = filled(side.is_baseline ? -1 : i);
+    EXPECT_TRUE(at::equal(tensor, matrix_of(i)));
+    const at::Tensor back = matrix_of(side.is_baseline ? -1 : i);
     side.dumper.dump("y", back);
-    EXPECT_TRUE(at::equal(back, filled(i)));
-    const at::Tensor own = filled(side.is_baseline ? 1 : 2);
+    EXPECT_TRUE(at::equal(back, matrix_of(i)));
+    const at::Tensor own = matrix_of(side.is_baseline ? 1 : 2);
     side.dumper.dump("z", own);
-    EXPECT_TRUE(at::equal(own, filled(side.is_baseline ? 1 : 2)));
+    EXPECT_TRUE(at::equal(own, matrix_of(side.is_baseline ? 1 : 2)));
   }
   EXPECT_EQ(side.counters().sent, 5u);
   EXPECT_EQ(side.counters().grafted, 5u);
@@ -48,9 +48,9 @@ void unequal_shapes(SideRank& side) {
   if (!side.is_baseline) {
     EXPECT_TRUE(at::equal(wrong, at::zeros({2, 3})));
   }
-  const at::Tensor right = filled(side.is_baseline ? 4 : -1);
+  const at::Tensor right = matrix_of(side.is_baseline ? 4 : -1);
   side.dumper.dump("x_right", right);
-  EXPECT_TRUE(at::equal(right, filled(4)));
+  EXPECT_TRUE(at::equal(right, matrix_of(4)));
 }
 
 void failing_transform(SideRank& side) {
@@ -62,9 +62,9 @@ void failing_transform(SideRank& side) {
       EXPECT_TRUE(same_bits(tensor, before)) << how;
     }
   }
-  const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
+  const at::Tensor tensor = matrix_of(side.is_baseline ? 1 : -1);
   side.dumper.dump("x", tensor, {{"how", "well"}});
-  EXPECT_TRUE(at::equal(tensor, filled(1)));
+  EXPECT_TRUE(at::equal(tensor, matrix_of(1)));
   if (!side.is_baseline) {
     EXPECT_EQ(side.counters().failed, 5u);
     EXPECT_EQ(side.counters().grafted, 1u);
@@ -72,7 +72,7 @@ void failing_transform(SideRank& side) {
 }
 
 void extras_in_order(SideRank& side) {
-  const at::Tensor tensor = filled(1);
+  const at::Tensor tensor = matrix_of(1);
   c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
   dict.insert("rank", static_cast<std::int64_t>(side.rank));
   dict.insert("scale", at::ones({2}));
@@ -80,7 +80,7 @@ void extras_in_order(SideRank& side) {
   DumpOptions options;
   if (side.is_baseline && side.rank != 1) options.grafter_extras = &extras;
   side.dumper.dump("x", tensor, {}, options);
-  EXPECT_TRUE(at::equal(tensor, filled(side.is_baseline ? 1 : 11))) << tensor;
+  EXPECT_TRUE(at::equal(tensor, matrix_of(side.is_baseline ? 1 : 11))) << tensor;
 }
 
 void extras_expanded(SideRank& side) {
@@ -89,15 +89,15 @@ void extras_expanded(SideRank& side) {
   const c10::IValue extras(dict);
   DumpOptions options;
   options.grafter_extras = &extras;
-  const at::Tensor tensor = filled(side.is_baseline ? 3 : -1);
+  const at::Tensor tensor = matrix_of(side.is_baseline ? 3 : -1);
   side.dumper.dump("x", tensor, {}, options);
-  EXPECT_TRUE(at::equal(tensor, filled(side.is_baseline ? 3 : 6))) << tensor;
+  EXPECT_TRUE(at::equal(tensor, matrix_of(side.is_baseline ? 3 : 6))) << tensor;
 }
 
 void no_tensor(SideRank& side) {
   const auto undefined = at::Tensor();
   const at::Tensor sparse = at::eye(2).to_sparse();
-  const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
+  const at::Tensor tensor = matrix_of(side.is_baseline ? 1 : -1);
   if (side.is_baseline) {
     side.dumper.dump("x", "text");
     side.dumper.dump("x", undefined);
@@ -107,13 +107,13 @@ void no_tensor(SideRank& side) {
     EXPECT_EQ(side.counters().sent, 1u);
   } else {
     for (int i = 0; i < 3; ++i) side.dumper.dump("x", tensor);
-    EXPECT_TRUE(at::equal(tensor, filled(-1)));
+    EXPECT_TRUE(at::equal(tensor, matrix_of(-1)));
     side.dumper.dump("x", 3.5);
     EXPECT_EQ(side.counters().empty, 4u);
   }
-  const at::Tensor last = filled(side.is_baseline ? 2 : -1);
+  const at::Tensor last = matrix_of(side.is_baseline ? 2 : -1);
   side.dumper.dump("x", last);
-  EXPECT_TRUE(at::equal(last, filled(2)));
+  EXPECT_TRUE(at::equal(last, matrix_of(2)));
 }
 
 // Which thread captures is the test's say.
@@ -123,25 +123,25 @@ void capture(SideRank& side) {
   set_stream_capture_probe([]() noexcept { return is_capturing; });
   for (const bool sender_captures : {true, false}) {
     is_capturing = side.is_baseline == sender_captures;
-    const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
+    const at::Tensor tensor = matrix_of(side.is_baseline ? 1 : -1);
     side.dumper.dump("x", tensor);
     const Tags tags{{"name", "x"}};
     const c10::IValue value(tensor);
     side.grafter.intercept({tags, value, nullptr, 0});  // with the value, past the Dumper
     is_capturing = false;
-    EXPECT_TRUE(at::equal(tensor, filled(side.is_baseline ? 1 : -1)));
+    EXPECT_TRUE(at::equal(tensor, matrix_of(side.is_baseline ? 1 : -1)));
   }
   EXPECT_EQ(side.counters().empty, side.is_baseline ? 2u : 4u);
-  const at::Tensor next = filled(side.is_baseline ? 2 : -1);
+  const at::Tensor next = matrix_of(side.is_baseline ? 2 : -1);
   side.dumper.dump("x", next);
-  EXPECT_TRUE(at::equal(next, filled(2)));
+  EXPECT_TRUE(at::equal(next, matrix_of(2)));
 }
 
 void expanded_target(SideRank& side) {
   const at::Tensor storage = at::zeros({4});
   const at::Tensor expanded = at::zeros({1, 3}).expand({2, 3});
   const at::Tensor window = storage.as_strided({3, 2}, {1, 1});
-  side.dumper.dump("x", side.is_baseline ? filled(1) : expanded);
+  side.dumper.dump("x", side.is_baseline ? matrix_of(1) : expanded);
   side.dumper.dump("x", side.is_baseline ? at::ones({3, 2}) : window);
   if (!side.is_baseline) {
     EXPECT_EQ(side.counters().empty, 2u);
@@ -151,20 +151,20 @@ void expanded_target(SideRank& side) {
 }
 
 void both_filters(SideRank& side) {
-  const at::Tensor tensor = filled(side.is_baseline ? 1 : 2);
+  const at::Tensor tensor = matrix_of(side.is_baseline ? 1 : 2);
   side.dumper.dump("x_both", tensor);
-  EXPECT_TRUE(at::equal(tensor, filled(side.is_baseline ? 1 : 2)));
+  EXPECT_TRUE(at::equal(tensor, matrix_of(side.is_baseline ? 1 : 2)));
   EXPECT_EQ(side.counters().ambiguous, 1u);
   side.dumper.dump("x", tensor);
-  EXPECT_TRUE(at::equal(tensor, filled(1)));
+  EXPECT_TRUE(at::equal(tensor, matrix_of(1)));
 }
 
 void other_world_size(SideRank& side) {
   // This thread's side says that it has three ranks.
   const ParticipantScope bound(std::make_shared<const Participant>(0, 3));
-  const at::Tensor tensor = filled(side.is_baseline ? 1 : 2);
+  const at::Tensor tensor = matrix_of(side.is_baseline ? 1 : 2);
   side.dumper.dump("x", tensor);
-  EXPECT_TRUE(at::equal(tensor, filled(side.is_baseline ? 1 : 2)));
+  EXPECT_TRUE(at::equal(tensor, matrix_of(side.is_baseline ? 1 : 2)));
   const GraftState state = side.grafter.state();
   EXPECT_EQ(state.phase, GraftPhase::off);
   EXPECT_EQ(state.counters.off, 1u);
@@ -173,7 +173,7 @@ void other_world_size(SideRank& side) {
 
 void skipped_call(SideRank& side) {
   const auto dump = [&](const std::string& name) {
-    const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
+    const at::Tensor tensor = matrix_of(side.is_baseline ? 1 : -1);
     side.dumper.dump(name, tensor);
     return tensor;
   };
@@ -184,8 +184,8 @@ void skipped_call(SideRank& side) {
   side.dumper.step();
   const at::Tensor next = dump("xa");
   if (!side.is_baseline) {
-    EXPECT_TRUE(at::equal(third, filled(-1)));
-    EXPECT_TRUE(at::equal(next, filled(1)));
+    EXPECT_TRUE(at::equal(third, matrix_of(-1)));
+    EXPECT_TRUE(at::equal(next, matrix_of(1)));
     EXPECT_EQ(side.counters().out_of_step, 1u);
     EXPECT_EQ(side.counters().grafted, 2u);
   } else {
@@ -198,10 +198,10 @@ void skipped_last_call(SideRank& side) {
   for (int step = 0; step < 3; ++step) {
     for (const char* name : {"xa", "xb", "xc"}) {
       if (!side.is_baseline && step == 1 && std::string(name) == "xc") continue;
-      const at::Tensor tensor = filled(side.is_baseline ? step : -1);
+      const at::Tensor tensor = matrix_of(side.is_baseline ? step : -1);
       side.dumper.dump(name, tensor);
       if (step != 1) {
-        EXPECT_TRUE(at::equal(tensor, filled(step))) << name;
+        EXPECT_TRUE(at::equal(tensor, matrix_of(step))) << name;
       }
     }
     side.dumper.step();
@@ -213,11 +213,11 @@ void told_apart_by_tags(SideRank& side) {
   for (int step = 0; step < 2; ++step) {
     for (int layer = 0; layer < 4; ++layer) {
       if (!side.is_baseline && step == 0 && layer == 2) continue;
-      const at::Tensor tensor = filled(side.is_baseline ? layer : -1);
+      const at::Tensor tensor = matrix_of(side.is_baseline ? layer : -1);
       side.dumper.dump("x", tensor, {{"layer_id", layer}});
       // Its own layer's value or none, never its neighbour's.
       if (!side.is_baseline) {
-        EXPECT_TRUE(at::equal(tensor, filled(step == 0 && layer > 2 ? -1 : layer))) << tensor;
+        EXPECT_TRUE(at::equal(tensor, matrix_of(step == 0 && layer > 2 ? -1 : layer))) << tensor;
       }
     }
     side.dumper.step();
@@ -227,17 +227,17 @@ void told_apart_by_tags(SideRank& side) {
 
 void told_apart_by_number(SideRank& side) {
   // (y?, x#0): skipped; (x#0, x#1): the same name, and still another call.
-  if (side.is_baseline) side.dumper.dump("xother", filled(0));
-  const at::Tensor first = filled(side.is_baseline ? 1 : -1);
+  if (side.is_baseline) side.dumper.dump("xother", matrix_of(0));
+  const at::Tensor first = matrix_of(side.is_baseline ? 1 : -1);
   side.dumper.dump("x", first);
-  const at::Tensor second = filled(side.is_baseline ? 2 : -1);
+  const at::Tensor second = matrix_of(side.is_baseline ? 2 : -1);
   if (!side.is_baseline) side.dumper.dump("x", second);
   side.dumper.step();
-  const at::Tensor next = filled(side.is_baseline ? 3 : -1);
+  const at::Tensor next = matrix_of(side.is_baseline ? 3 : -1);
   side.dumper.dump("x", next);
-  EXPECT_TRUE(at::equal(next, filled(3)));
+  EXPECT_TRUE(at::equal(next, matrix_of(3)));
   if (!side.is_baseline) {
-    EXPECT_TRUE(at::equal(second, filled(-1)));
+    EXPECT_TRUE(at::equal(second, matrix_of(-1)));
   }
   EXPECT_EQ(side.counters().out_of_step, 2u);
 }
@@ -321,9 +321,9 @@ void unlike_senders(SideRank& side) {
 }
 
 void scribbling_transform(SideRank& side) {
-  const at::Tensor tensor = filled(side.is_baseline ? 1 : -1);
+  const at::Tensor tensor = matrix_of(side.is_baseline ? 1 : -1);
   side.dumper.dump("x", tensor);
-  EXPECT_TRUE(at::equal(tensor, filled(side.is_baseline ? 1 : -1)));
+  EXPECT_TRUE(at::equal(tensor, matrix_of(side.is_baseline ? 1 : -1)));
   EXPECT_EQ(side.is_baseline ? side.counters().sent : side.counters().failed, 1u);
 }
 

@@ -33,7 +33,7 @@ class GraftFactsTest : public test::BothWiresTest {
 INSTANTIATE_TEST_SUITE_P(Wires, GraftFactsTest, testing::Bool(),
                          [](const auto& wire) { return wire.param ? "Python" : "Framed"; });
 
-at::Tensor filled(double value) {
+at::Tensor matrix_of(double value) {
   return at::full({2, 3}, value, at::kFloat);
 }
 
@@ -47,13 +47,13 @@ TEST_P(GraftFactsTest, Fact1FourBaselineRanksMakeTwoTargets) {
     return (input.received[first] + input.received[first + 1]) / 2;
   });
   run_sides(config(4, 2, "pairs"), [](SideRank& side) {
-    const at::Tensor tensor = filled(side.is_baseline ? 10.0 * side.rank : -1);
+    const at::Tensor tensor = matrix_of(side.is_baseline ? 10.0 * side.rank : -1);
     side.dumper.dump("x", tensor);
     if (side.is_baseline) {
-      EXPECT_TRUE(at::equal(tensor, filled(10.0 * side.rank)));
+      EXPECT_TRUE(at::equal(tensor, matrix_of(10.0 * side.rank)));
       EXPECT_EQ(side.counters().sent, 1u);
     } else {
-      EXPECT_TRUE(at::equal(tensor, filled(side.rank == 0 ? 5 : 25))) << tensor;
+      EXPECT_TRUE(at::equal(tensor, matrix_of(side.rank == 0 ? 5 : 25))) << tensor;
       EXPECT_EQ(side.counters().grafted, 1u);
     }
   });
@@ -65,12 +65,12 @@ TEST_P(GraftFactsTest, Fact2TwoTargetsMakeFourBaselineRanks) {
     return input.received.at(static_cast<std::size_t>(input.receiver_rank / 2)) + input.receiver_rank;
   });
   run_sides(config(4, 2, "halves"), [](SideRank& side) {
-    const at::Tensor tensor = filled(side.is_baseline ? -1 : 100.0 * (side.rank + 1));
+    const at::Tensor tensor = matrix_of(side.is_baseline ? -1 : 100.0 * (side.rank + 1));
     side.dumper.dump("y", tensor);
     if (!side.is_baseline) {
-      EXPECT_TRUE(at::equal(tensor, filled(100.0 * (side.rank + 1))));
+      EXPECT_TRUE(at::equal(tensor, matrix_of(100.0 * (side.rank + 1))));
     } else {
-      EXPECT_TRUE(at::equal(tensor, filled(100.0 * (side.rank / 2 + 1) + side.rank))) << tensor;
+      EXPECT_TRUE(at::equal(tensor, matrix_of(100.0 * (side.rank / 2 + 1) + side.rank))) << tensor;
     }
   });
 }
@@ -84,10 +84,10 @@ TEST_P(GraftFactsTest, Fact4UnequalCountsWithoutATransformAreAnErrorAndTheNextGr
   const auto body = [](double expected) {
     return [expected](SideRank& side) {
       for (int i = 0; i < 2; ++i) {
-        const at::Tensor tensor = filled(side.is_baseline ? 1.0 + side.rank : -1);
+        const at::Tensor tensor = matrix_of(side.is_baseline ? 1.0 + side.rank : -1);
         side.dumper.dump("x", tensor);
         if (!side.is_baseline) {
-          EXPECT_TRUE(at::equal(tensor, filled(expected))) << tensor;
+          EXPECT_TRUE(at::equal(tensor, matrix_of(expected))) << tensor;
         }
       }
       if (side.is_baseline) {
@@ -148,7 +148,7 @@ TEST_P(GraftFactsTest, Fact8BothFiltersMatchingGraftsNothing) {
 
 TEST_P(GraftFactsTest, Fact9TheGroupIsLabelled) {
   run_sides(config(1, 1), [](SideRank& side) {
-    side.dumper.dump("x", filled(1));
+    side.dumper.dump("x", matrix_of(1));
     EXPECT_EQ(side.grafter.state().label, "graft:cpu");
     // What tools see: read back from the group that torch's registry knows.
     EXPECT_EQ(c10d::resolve_process_group("graft")->getGroupDesc(), "graft:cpu");

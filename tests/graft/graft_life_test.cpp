@@ -19,6 +19,7 @@
 #include "dbg/error.h"
 #include "dbg/group_coordinator.h"
 #include "dbg/world.h"
+#include "graft/filled.h"
 #include "graft/hello.h"
 #include "graft/sides.h"
 #include "support/log_capture.h"
@@ -28,6 +29,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+using test::filled;
 using test::run_sides;
 using test::ScopedTransform;
 using test::SideRank;
@@ -37,10 +39,6 @@ class GraftLifeTest : public test::BothWiresTest {};
 
 INSTANTIATE_TEST_SUITE_P(Wires, GraftLifeTest, testing::Bool(),
                          [](const auto& wire) { return wire.param ? "Python" : "Framed"; });
-
-at::Tensor filled(double value) {
-  return at::full({2}, value, at::kFloat);
-}
 
 TEST_P(GraftLifeTest, APluginThatThrowsUnderStrictDoesSoAfterThisRanksPart) {
   GraftConfig strict = config(1, 1);
@@ -267,17 +265,18 @@ TEST_P(GraftLifeTest, ASecondMeetingInOneStoreIsRefusedInWords) {
   });
 }
 
-// Target rank 1 by hand, between the group's making and its look at who is dbg: the others have left by then.
+// The baseline by hand, as it serves the store, between the group's making and its look at who is dbg: the others have
+// left by then.
 TEST_P(GraftLifeTest, WhoLooksLateComesToTheSameWire) {
   const GraftConfig told = config(1, 2);
   const graft::Sides sides{1, 2};
   std::latch has_met(3);
   std::latch has_left(2);
   auto by_hand = std::async(std::launch::async, [&] {
-    const World world = World::over_tcp({told.master_address, static_cast<std::uint16_t>(told.master_port), false}, 2,
-                                        3, {milliseconds(20000)});
+    const World world = World::over_tcp({told.master_address, static_cast<std::uint16_t>(told.master_port), true}, 0, 3,
+                                        {milliseconds(20000)});
     const auto hello = graft::hello_store(world.store(), told.group_name);
-    graft::say_hello(*hello, told, sides, 2);
+    graft::say_hello(*hello, told, sides, 0);
     GroupOptions options;
     options.group_name = told.group_name;
     options.timeout = milliseconds(20000);
@@ -286,11 +285,11 @@ TEST_P(GraftLifeTest, WhoLooksLateComesToTheSameWire) {
     has_left.wait();
     EXPECT_EQ(graft::read_hellos(*hello, told, sides).are_all_dbg, !GetParam());
   });
-  const auto side = [&](GraftRole role, int size) {
+  const auto target = [&](int rank) {
     GraftConfig own = told;
-    own.role = role;
-    auto grafter = std::make_shared<Grafter>(own);
-    const ParticipantScope bound(std::make_shared<const Participant>(0, size));
+    own.role = GraftRole::target;
+    const auto grafter = std::make_shared<Grafter>(own);
+    const ParticipantScope bound(std::make_shared<const Participant>(rank, 2));
     std::thread dumping([&, self = current_participant()] {
       const ParticipantScope bound_too(self);
       const Tags tags{{"name", "x"}};
@@ -304,11 +303,10 @@ TEST_P(GraftLifeTest, WhoLooksLateComesToTheSameWire) {
     grafter->close();
     dumping.join();
     has_left.count_down();
-    return grafter;  // kept: the baseline's serves the store
   };
-  auto target = std::async(std::launch::async, [&] { return side(GraftRole::target, 2); });
-  const auto baseline = side(GraftRole::baseline, 1);
-  target.get();
+  auto first = std::async(std::launch::async, [&] { target(0); });
+  target(1);
+  first.get();
   by_hand.get();
 }
 

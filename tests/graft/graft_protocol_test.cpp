@@ -17,6 +17,7 @@
 #include "dbg/group_coordinator.h"
 #include "dbg/world.h"
 #include "distributed/group_half.h"
+#include "graft/filled.h"
 #include "graft/graft_facts.h"
 #include "graft/sides.h"
 #include "support/log_capture.h"
@@ -26,15 +27,12 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+using test::filled;
 using test::graft_config;
 using test::run_sides;
 using test::SideRank;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-at::Tensor filled(double value) {
-  return at::full({2}, value, at::kFloat);
-}
 
 class GraftProtocolTest : public testing::Test {
  protected:

@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-at::Tensor filled(double value) {
+at::Tensor square_of(double value) {
   return at::full({2, 2}, value, at::kFloat);
 }
 
@@ -53,8 +53,8 @@ class OfflineGraftTest : public testing::Test {
 TEST_F(OfflineGraftTest, TakesTheRecordOfNameStepAndTags) {
   record(1, [](Dumper& dumper, int) {
     for (int step = 0; step < 2; ++step) {
-      dumper.dump("x", filled(10 * step + 1), {{"layer_id", 1}});
-      dumper.dump("x", filled(10 * step + 2), {{"layer_id", 2}});
+      dumper.dump("x", square_of(10 * step + 1), {{"layer_id", 1}});
+      dumper.dump("x", square_of(10 * step + 2), {{"layer_id", 2}});
       dumper.step();
     }
   });
@@ -63,9 +63,9 @@ TEST_F(OfflineGraftTest, TakesTheRecordOfNameStepAndTags) {
   dumper.set_interceptor(grafter.interceptor());
   for (int step = 0; step < 2; ++step) {
     for (const int layer : {2, 1}) {
-      const at::Tensor tensor = filled(-1);
+      const at::Tensor tensor = square_of(-1);
       dumper.dump("x", tensor, {{"layer_id", layer}});
-      EXPECT_TRUE(at::equal(tensor, filled(10 * step + layer)));
+      EXPECT_TRUE(at::equal(tensor, square_of(10 * step + layer)));
     }
     dumper.step();
   }
@@ -76,38 +76,38 @@ TEST_F(OfflineGraftTest, TakesTheRecordOfNameStepAndTags) {
 
 TEST_F(OfflineGraftTest, EqualDumpsAreTakenInTheirOrder) {
   record(1, [](Dumper& dumper, int) {
-    for (int i = 0; i < 3; ++i) dumper.dump("x", filled(i));
+    for (int i = 0; i < 3; ++i) dumper.dump("x", square_of(i));
   });
   Dumper dumper(test::silent_dumper());
   Grafter grafter(config());
   dumper.set_interceptor(grafter.interceptor());
   for (int i = 0; i < 3; ++i) {
-    const at::Tensor tensor = filled(-1);
+    const at::Tensor tensor = square_of(-1);
     dumper.dump("x", tensor);
-    EXPECT_TRUE(at::equal(tensor, filled(i)));
+    EXPECT_TRUE(at::equal(tensor, square_of(i)));
   }
-  const at::Tensor fourth = filled(-1);
+  const at::Tensor fourth = square_of(-1);
   dumper.dump("x", fourth);
-  EXPECT_TRUE(at::equal(fourth, filled(-1)));
+  EXPECT_TRUE(at::equal(fourth, square_of(-1)));
   EXPECT_EQ(grafter.state().counters.missing, 1u);
   EXPECT_EQ(log_.count("no record number 4"), 1u);
 }
 
 TEST_F(OfflineGraftTest, AMissingRecordIsLoggedAndUnusedOnesAreReported) {
   record(1, [](Dumper& dumper, int) {
-    dumper.dump("x", filled(1));
-    dumper.dump("xunused", filled(2));
-    dumper.dump("z", filled(3));
+    dumper.dump("x", square_of(1));
+    dumper.dump("xunused", square_of(2));
+    dumper.dump("z", square_of(3));
   });
   Dumper dumper(test::silent_dumper());
   {
     Grafter grafter(config());
     dumper.set_interceptor(grafter.interceptor());
-    const at::Tensor tensor = filled(-1);
+    const at::Tensor tensor = square_of(-1);
     dumper.dump("xother", tensor);
-    EXPECT_TRUE(at::equal(tensor, filled(-1)));
+    EXPECT_TRUE(at::equal(tensor, square_of(-1)));
     dumper.dump("x", tensor);
-    EXPECT_TRUE(at::equal(tensor, filled(1)));
+    EXPECT_TRUE(at::equal(tensor, square_of(1)));
     EXPECT_EQ(grafter.state().counters.missing, 1u);
   }
   EXPECT_EQ(log_.count("2 of the 3 records"), 1u);
@@ -115,43 +115,43 @@ TEST_F(OfflineGraftTest, AMissingRecordIsLoggedAndUnusedOnesAreReported) {
 }
 
 TEST_F(OfflineGraftTest, RanksTakeTheirOwnAndTransformsSeeAll) {
-  record(2, [](Dumper& dumper, int rank) { dumper.dump("x", filled(rank)); });
+  record(2, [](Dumper& dumper, int rank) { dumper.dump("x", square_of(rank)); });
   for (int rank = 0; rank < 2; ++rank) {
     const ParticipantScope bound(std::make_shared<const Participant>(rank, 2));
     Dumper dumper(test::silent_dumper());
     Grafter grafter(config());
     dumper.set_interceptor(grafter.interceptor());
-    const at::Tensor tensor = filled(-1);
+    const at::Tensor tensor = square_of(-1);
     dumper.dump("x", tensor);
-    EXPECT_TRUE(at::equal(tensor, filled(rank)));
+    EXPECT_TRUE(at::equal(tensor, square_of(rank)));
   }
   Dumper dumper(test::silent_dumper());
   Grafter average(config("average"));
   dumper.set_interceptor(average.interceptor());
-  const at::Tensor tensor = filled(-1);
+  const at::Tensor tensor = square_of(-1);
   dumper.dump("x", tensor);
-  EXPECT_TRUE(at::equal(tensor, filled(0.5)));
+  EXPECT_TRUE(at::equal(tensor, square_of(0.5)));
   Grafter identity(config());
   dumper.set_interceptor(identity.interceptor());
   dumper.reset();
   dumper.dump("x", tensor);  // rank 0 of 1 has a record of its own, whatever other ranks have
-  EXPECT_TRUE(at::equal(tensor, filled(0)));
+  EXPECT_TRUE(at::equal(tensor, square_of(0)));
   EXPECT_EQ(identity.state().counters.grafted, 1u);
 }
 
 // As with pipeline stages, each of which dumps its own layers.
 TEST_F(OfflineGraftTest, ARankTakesItsOwnRecordAndNeverAnothers) {
   record(3, [](Dumper& dumper, int rank) {
-    if (rank > 0) dumper.dump("x", filled(rank));
+    if (rank > 0) dumper.dump("x", square_of(rank));
   });
   Dumper dumper(test::silent_dumper());
   Grafter grafter(config());
   dumper.set_interceptor(grafter.interceptor());
   for (int rank = 0; rank < 3; ++rank) {
     const ParticipantScope bound(std::make_shared<const Participant>(rank, 3));
-    const at::Tensor tensor = filled(-1);
+    const at::Tensor tensor = square_of(-1);
     dumper.dump("x", tensor);
-    EXPECT_TRUE(at::equal(tensor, filled(rank > 0 ? rank : -1))) << rank;
+    EXPECT_TRUE(at::equal(tensor, square_of(rank > 0 ? rank : -1))) << rank;
     const GraftState state = grafter.state();
     EXPECT_EQ(rank > 0 ? state.counters.grafted : state.counters.missing, 1u) << rank;
     EXPECT_EQ(state.phase, GraftPhase::grafting);
@@ -161,15 +161,15 @@ TEST_F(OfflineGraftTest, ARankTakesItsOwnRecordAndNeverAnothers) {
 
 TEST_F(OfflineGraftTest, ARecordWithATagThatTheRunUsesIsNotForADumpWithoutIt) {
   record(1, [](Dumper& dumper, int) {
-    dumper.dump("x", filled(1), {{"layer_id", 1}});
-    dumper.dump("x", filled(2));
-    dumper.dump("x_engine", filled(3), {{"pass", 7}});
+    dumper.dump("x", square_of(1), {{"layer_id", 1}});
+    dumper.dump("x", square_of(2));
+    dumper.dump("x_engine", square_of(3), {{"pass", 7}});
   });
   Dumper dumper(test::silent_dumper());
   Grafter grafter(config());
   dumper.set_interceptor(grafter.interceptor());
   const auto grafted = [&dumper](const char* name, std::initializer_list<TagRef> tags) {
-    const at::Tensor tensor = filled(-1);
+    const at::Tensor tensor = square_of(-1);
     dumper.dump(name, tensor, tags);
     return tensor[0][0].item<float>();
   };

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -15,14 +14,9 @@
 #include "base/formatted.h"
 #include "graft/sides.h"
 #include "support/rank_processes.h"
+#include "support/stderr_line.h"
 
 namespace dbg::test {
-
-/// To stderr, where the spawning test looks for it.
-inline void say(const std::string& text) {
-  const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
-  static_cast<void>(ignored);
-}
 
 inline at::Tensor filled(double value) {
   return at::full({4}, value, at::kFloat);
