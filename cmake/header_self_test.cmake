@@ -30,5 +30,6 @@ foreach(_dbg_standard IN ITEMS 17 20)
   target_link_libraries(header_self_test_${_dbg_standard} PRIVATE dbg::dbg)
   target_compile_options(header_self_test_${_dbg_standard} PRIVATE -Wall -Wextra -Werror)
   set_target_properties(
-    header_self_test_${_dbg_standard} PROPERTIES CXX_STANDARD ${_dbg_standard} CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
+    header_self_test_${_dbg_standard} PROPERTIES CXX_STANDARD ${_dbg_standard} CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF
+                                                 UNITY_BUILD OFF)
 endforeach()

@@ -20,3 +20,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   list(APPEND DBG_WARNINGS -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-overread
        -Wno-array-bounds)
 endif()
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # Said of every class with a part in an unnamed namespace that isn't in the file named on the command line.
+  list(APPEND DBG_WARNINGS -Wno-subobject-linkage)
+endif()

@@ -33,4 +33,7 @@ struct Refusal {
 /// So many refusals are listed; the last one then says how many more there were.
 inline constexpr std::size_t max_listed_refusals = 1000;
 
+/// A tensor of more dimensions is refused.
+inline constexpr std::size_t kMostDimensions = 64;
+
 }  // namespace dbg::codec

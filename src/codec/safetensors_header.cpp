@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/formatted.h"
+#include "codec/read_limits.h"
 
 namespace dbg::codec {
 namespace {
@@ -23,7 +24,6 @@ namespace {
 constexpr std::uint64_t length_bytes = 8;
 /// The reference implementation's own limit.
 constexpr std::uint64_t max_header_bytes = 100'000'000;
-constexpr std::size_t max_dimensions = 64;
 
 struct FileDtype {
   std::string_view name;
@@ -189,7 +189,7 @@ class HeaderEvents {
 
   bool number_unsigned(std::uint64_t value) {
     if (place_ != Place::numbers) return refuse("a number");
-    if ((*numbers_)->size() == max_dimensions) return refuse("an array of too many numbers");
+    if ((*numbers_)->size() == kMostDimensions) return refuse("an array of too many numbers");
     (*numbers_)->push_back(value);
     return true;
   }

@@ -17,11 +17,11 @@
 #include <utility>
 
 #include "base/formatted.h"
+#include "codec/read_limits.h"
 
 namespace dbg::codec {
 namespace {
 
-constexpr std::size_t max_dimensions = 64;
 constexpr std::array<std::pair<std::string_view, at::Layout>, 5> sparse_layouts{{
     {"torch.sparse_coo", at::Layout::Sparse},
     {"torch.sparse_csr", at::Layout::SparseCsr},
@@ -45,7 +45,7 @@ std::string text_of(const StridedPlaces& places) {
 
 std::optional<std::string> problem_of(const StridedPlaces& places, c10::ScalarType dtype, std::uint64_t storage_bytes,
                                       std::uint64_t max_tensor_bytes) {
-  if (places.sizes.size() != places.strides.size() || places.sizes.size() > max_dimensions) {
+  if (places.sizes.size() != places.strides.size() || places.sizes.size() > kMostDimensions) {
     return formatted("a tensor of {} sizes and {} strides", places.sizes.size(), places.strides.size());
   }
   const auto element_bytes = static_cast<std::int64_t>(c10::elementSize(dtype));

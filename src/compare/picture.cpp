@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kMostRows = 48;
 constexpr std::int64_t kMostColumns = 96;
-constexpr std::size_t kBins = 40;
+constexpr std::size_t kHistogramBins = 40;
 constexpr std::int64_t kCornerRows = 4;
 constexpr std::int64_t kCornerColumns = 6;
 
@@ -61,7 +61,7 @@ struct Bins {
     for (std::size_t i = 0; i < elements; ++i) {
       if (!std::isfinite(values[i])) continue;
       const double place = (values[i] - low) * scale;
-      const auto last = static_cast<double>(kBins - 1);
+      const auto last = static_cast<double>(kHistogramBins - 1);
       ++to[static_cast<std::size_t>(std::clamp(place, 0.0, last))];
     }
   }
@@ -87,9 +87,9 @@ std::shared_ptr<const TensorPicture> draw(const at::Tensor& a, const at::Tensor&
   picture->high = has_range ? high : 0;
   const double width = picture->high - picture->low;
   const bool is_wide = width > 0 && std::isfinite(width);
-  const Bins bins{picture->low, is_wide ? static_cast<double>(kBins) / width : 0};
-  picture->baseline_histogram.assign(kBins, 0);
-  picture->target_histogram.assign(kBins, 0);
+  const Bins bins{picture->low, is_wide ? static_cast<double>(kHistogramBins) / width : 0};
+  picture->baseline_histogram.assign(kHistogramBins, 0);
+  picture->target_histogram.assign(kHistogramBins, 0);
   NumberWalk walk(a, b);
   while (walk.next()) {
     bins.count(walk.size_a(), walk.elements(), picture->baseline_histogram);

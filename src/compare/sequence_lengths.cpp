@@ -18,7 +18,7 @@ namespace dbg::compare {
 namespace {
 
 constexpr std::string_view kStarts = "cu_seqlens_q";
-constexpr std::array<std::string_view, 2> kNames = {kStarts, "seq_lens"};  // the first that is there counts
+constexpr std::array<std::string_view, 2> kLengthNames = {kStarts, "seq_lens"};  // the first that is there counts
 
 std::vector<std::int64_t> read_lengths(const RecordFile& file) {
   const c10::IValue value = read_record(file.path).value;
@@ -54,12 +54,12 @@ bool needs_sequence_lengths(const Dims& dims, const ParallelState& place) {
 }
 
 bool tells_sequence_lengths(std::string_view name) {
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+  return std::find(kLengthNames.begin(), kLengthNames.end(), name) != kLengthNames.end();
 }
 
 // The rank's own records of the first name that the step has, or else all ranks'.
 std::vector<const RecordFile*> SequenceLengths::tellers_of(std::int64_t step, int rank) const {
-  for (const std::string_view name : kNames) {
+  for (const std::string_view name : kLengthNames) {
     std::vector<const RecordFile*> all;
     std::vector<const RecordFile*> own;
     for (const RecordFile& record : records_) {

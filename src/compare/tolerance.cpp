@@ -19,17 +19,17 @@ namespace {
 
 using base::NumberKind;
 
-struct Name {
+struct MeasureName {
   std::string_view text;
   double Measures::*measure;
 };
-constexpr std::array<Name, 7> kNames = {{{"rel", &Measures::rel_diff},
-                                         {"rel_diff", &Measures::rel_diff},
-                                         {"max_abs", &Measures::max_abs},
-                                         {"mean_abs", &Measures::mean_abs},
-                                         {"cosine", &Measures::cosine},
-                                         {"outside", &Measures::outside_fraction},
-                                         {"differing", &Measures::differing_fraction}}};
+constexpr std::array<MeasureName, 7> kMeasureNames = {{{"rel", &Measures::rel_diff},
+                                                       {"rel_diff", &Measures::rel_diff},
+                                                       {"max_abs", &Measures::max_abs},
+                                                       {"mean_abs", &Measures::mean_abs},
+                                                       {"cosine", &Measures::cosine},
+                                                       {"outside", &Measures::outside_fraction},
+                                                       {"differing", &Measures::differing_fraction}}};
 
 // What is known of a dtype's numbers. `unit` is half the distance from 1 to the number after it.
 struct Grade {
@@ -95,9 +95,9 @@ Tolerance Tolerance::parse(std::string_view text) {
   if (words.empty()) fail(text, "it is empty");
   for (std::size_t at = 0;; ++at) {
     if (at + 3 > words.size()) fail(text, "a condition is a measure, a comparison and a number");
-    const auto name =
-        std::find_if(kNames.begin(), kNames.end(), [&](const Name& one) { return one.text == words[at]; });
-    if (name == kNames.end()) {
+    const auto name = std::find_if(kMeasureNames.begin(), kMeasureNames.end(),
+                                   [&](const MeasureName& one) { return one.text == words[at]; });
+    if (name == kMeasureNames.end()) {
       fail(text, formatted("'{}' is none of rel, max_abs, mean_abs, cosine, outside, differing", words[at]));
     }
     const std::string_view sign = words[at + 1];

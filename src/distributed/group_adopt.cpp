@@ -17,6 +17,7 @@
 #include "distributed/group_builder.h"
 #include "distributed/labels.h"
 #include "distributed/network_interfaces.h"
+#include "distributed/part_name.h"
 #include "distributed/rendezvous.h"
 #include "distributed/trace_info.h"
 
@@ -26,7 +27,8 @@ using distributed::OwnedHalf;
 
 namespace {
 
-constexpr std::string_view kPart = "GroupCoordinator";
+using distributed::kPart;
+
 constexpr std::chrono::minutes kAdoptedTimeout{5};
 
 std::string name_for_label(const std::string& asked) {

@@ -17,6 +17,7 @@
 #include "distributed/failure_notes.h"
 #include "distributed/group_impl.h"
 #include "distributed/labels.h"
+#include "distributed/part_name.h"
 
 namespace dbg {
 
@@ -24,9 +25,10 @@ using distributed::OwnedHalf;
 
 namespace {
 
+using distributed::kPart;
+
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kPart = "GroupCoordinator";
 // For taking away a closed group's keys.
 constexpr std::chrono::milliseconds kForKeys{500};
 // For ending a backend, however little is left of the time: longer than it takes where nobody is inside.

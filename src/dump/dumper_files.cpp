@@ -11,11 +11,10 @@
 #include "dump/cleanup.h"
 #include "dump/dumper_impl.h"
 #include "dump/file_sink.h"
+#include "dump/part_name.h"
 
 namespace dbg::detail {
 namespace {
-
-constexpr std::string_view kPart = "Dumper";
 
 // Once a launch, for a look into the folders of earlier runs, which may be many and large.
 constexpr std::chrono::milliseconds kLeftoversPatience{50};

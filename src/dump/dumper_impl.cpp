@@ -14,12 +14,11 @@
 #include "dbg/error.h"
 #include "dump/foreign_call.h"
 #include "dump/fork_generation.h"
+#include "dump/part_name.h"
 #include "dump/stream_capture.h"
 
 namespace dbg::detail {
 namespace {
-
-constexpr std::string_view kPart = "Dumper";
 
 // What the record itself says; a tag of that name would contradict it.
 constexpr std::array<std::string_view, 11> kReservedKeys = {

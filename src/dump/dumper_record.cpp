@@ -18,11 +18,10 @@
 #include "dbg/version.h"
 #include "dump/console_line.h"
 #include "dump/dumper_impl.h"
+#include "dump/part_name.h"
 
 namespace dbg::detail {
 namespace {
-
-constexpr std::string_view kPart = "Dumper";
 
 // The axes that go into file names, in the order of the Python twin.
 constexpr std::array<std::string_view, 5> kFileNameAxes = {"pp", "tp", "cp", "ep", "etp"};

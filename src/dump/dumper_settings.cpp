@@ -17,11 +17,10 @@
 #include "dbg/error.h"
 #include "dump/dumper_impl.h"
 #include "dump/fork_generation.h"
+#include "dump/part_name.h"
 
 namespace dbg::detail {
 namespace {
-
-constexpr std::string_view kPart = "Dumper";
 
 // Said once: two copies number their records, count and read the environment each for itself.
 void warn_of_other_copies() {

@@ -32,12 +32,12 @@ RE2 make_name_pattern() {
   return RE2(R"([\pL\p{Nl}_][\pL\p{Nl}\p{Mn}\p{Mc}\p{Nd}\p{Pc}]*)");
 }
 
-struct Refusal {
+struct RefusedSign {
   std::string_view sign;
   std::string_view reason;
 };
 
-constexpr Refusal kRefusedSigns[] = {
+constexpr RefusedSign kRefusedSigns[] = {
     {"...", "'...' is not part of the language"},
     {"**", "'**' (power) is not part of the language: multiply"},
     {":=", "':=' (assignment) is not part of the language: repeat the expression"},

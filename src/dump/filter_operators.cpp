@@ -134,7 +134,7 @@ Value set_difference(const Value& a, const Value& b, Scratch& scratch) noexcept 
 }
 
 // `text % values` formats. Where nothing is to be put in, Python's answer is the text; the rest is not of the language.
-Value formatted(const Value& text, const Value& values) noexcept {
+Value percent_formatted(const Value& text, const Value& values) noexcept {
   const bool nothing_to_put = values.kind == Kind::list || values.kind == Kind::matched ||
                               (values.kind == Kind::tuple && values.items.size == 0);
   return nothing_to_put && text.view().find('%') == std::string_view::npos ? text : undefined();
@@ -146,7 +146,7 @@ std::ptrdiff_t clip(Integer bound, std::ptrdiff_t size, std::ptrdiff_t least, st
   return static_cast<std::ptrdiff_t>(std::clamp(bound, Integer{least}, Integer{most}));
 }
 
-std::size_t byte_of(std::string_view text, std::ptrdiff_t code_points) noexcept {
+std::size_t byte_at(std::string_view text, std::ptrdiff_t code_points) noexcept {
   std::size_t at = 0;
   for (; code_points > 0; --code_points) next_code_point(text, at);
   return at;
@@ -156,15 +156,15 @@ Value text_slice(std::string_view text, std::ptrdiff_t start, std::ptrdiff_t ste
                  Scratch& scratch) noexcept {
   if (count == 0) return Value::of(std::string_view());
   if (step == 1) {
-    const std::string_view rest = text.substr(byte_of(text, start));
-    return Value::of(rest.substr(0, byte_of(rest, count)));
+    const std::string_view rest = text.substr(byte_at(text, start));
+    return Value::of(rest.substr(0, byte_at(rest, count)));
   }
   if (text.size() > kMostText) return undefined();
   char* const place = scratch.bytes(text.size());
   if (place == nullptr) return undefined();
   // Forward from the lowest code point taken; filled from the back when the step is negative.
   const std::ptrdiff_t stride = step < 0 ? -step : step;
-  std::size_t at = byte_of(text, step < 0 ? start + (count - 1) * step : start);
+  std::size_t at = byte_at(text, step < 0 ? start + (count - 1) * step : start);
   std::size_t used = 0;
   for (std::ptrdiff_t taken = 0; taken < count; ++taken) {
     const std::size_t from = at;
@@ -207,7 +207,7 @@ Value arithmetic(Arithmetic op, const Value& a, const Value& b, Scratch& scratch
       if (can_repeat(b) && is_integral(a)) return repeated(b, integer_of(a), scratch);
       return undefined();
     case Arithmetic::modulo:
-      return a.kind == Kind::text && b.kind != Kind::undefined ? formatted(a, b) : undefined();
+      return a.kind == Kind::text && b.kind != Kind::undefined ? percent_formatted(a, b) : undefined();
     case Arithmetic::floor_divide:
       return undefined();
   }
@@ -239,8 +239,8 @@ Value item_at(const Value& sequence, const Value& index) noexcept {
   if (at < 0 || at >= size.integer) return undefined();
   const auto place = static_cast<std::ptrdiff_t>(at);
   if (sequence.kind != Kind::text) return sequence.items.data[place];
-  const std::string_view rest = sequence.view().substr(byte_of(sequence.view(), place));
-  return Value::of(rest.substr(0, byte_of(rest, 1)));
+  const std::string_view rest = sequence.view().substr(byte_at(sequence.view(), place));
+  return Value::of(rest.substr(0, byte_at(rest, 1)));
 }
 
 Value slice(const Value& sequence, const Value& start, const Value& stop, const Value& step,

@@ -20,12 +20,12 @@ constexpr int kDeepest = 100;                                // brackets, signs 
 
 using Operands = std::vector<NodeIndex>;
 
-struct Refusal {
+struct RefusedWord {
   std::string_view word;
   std::string_view reason;
 };
 
-constexpr Refusal kRefusedWords[] = {
+constexpr RefusedWord kRefusedWords[] = {
     {"lambda", "'lambda' is not part of the language: write the condition itself"},
     {"for", "a comprehension is not part of the language: write the alternatives out, as in x in (1, 2)"},
     {"async", "a comprehension is not part of the language: write the alternatives out, as in x in (1, 2)"},
@@ -128,10 +128,10 @@ class Parser {
   }
 
   std::optional<Compare> take_compare() {
-    static constexpr std::pair<std::string_view, Compare> kSigns[] = {
+    static constexpr std::pair<std::string_view, Compare> kComparisons[] = {
         {"==", Compare::equal},      {"!=", Compare::not_equal}, {"<", Compare::less},
         {"<=", Compare::less_equal}, {">", Compare::greater},    {">=", Compare::greater_equal}};
-    for (const auto& [sign, op] : kSigns) {
+    for (const auto& [sign, op] : kComparisons) {
       if (take_sign(sign)) return op;
     }
     if (take_word("in")) return Compare::in;

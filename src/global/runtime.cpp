@@ -9,6 +9,7 @@
 
 #include "base/fence.h"
 #include "base/log.h"
+#include "dump/part_name.h"
 
 namespace dbg {
 
@@ -17,8 +18,6 @@ std::atomic<unsigned char> global_enabled{2};
 }  // namespace detail
 
 namespace {
-
-constexpr std::string_view kPart = "Dumper";
 
 // Null until the first use. Never destroyed: threads may dump while the process exits.
 std::atomic<Dumper*> instance{nullptr};
@@ -42,7 +41,7 @@ DumperConfig config_or_off() {
   } catch (const abi::__forced_unwind&) {
     throw;
   } catch (...) {
-    base::log(LogLevel::error, kPart, "DUMPING IS OFF: {}", base::describe_current_exception());
+    base::log(LogLevel::error, detail::kPart, "DUMPING IS OFF: {}", base::describe_current_exception());
     return DumperConfig();
   }
 }
@@ -57,7 +56,7 @@ void graft_or_not(Dumper& made) {
 
 // A child that was forked while its parent made the Dumper: like any other forked child, it does without.
 DumperConfig config_of_forked_child() {
-  base::log_past_handler(LogLevel::warning, kPart,
+  base::log_past_handler(LogLevel::warning, detail::kPart,
                          "this process was forked while another thread made the global Dumper: dumping is off here. "
                          "Make a Dumper after the fork, or start workers by exec.");
   return DumperConfig();
@@ -88,7 +87,7 @@ Dumper* detail::global_or_none() {
   try {
     return &Dumper::global();
   } catch (const std::bad_alloc&) {
-    base::log(LogLevel::error, kPart, "there is no memory for the global Dumper; the next call tries again");
+    base::log(LogLevel::error, detail::kPart, "there is no memory for the global Dumper; the next call tries again");
     return nullptr;
   }
 }

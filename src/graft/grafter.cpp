@@ -19,6 +19,7 @@
 #include "dump/fork_generation.h"
 #include "dump/stream_capture.h"
 #include "graft/offline.h"
+#include "graft/part_name.h"
 #include "graft/place.h"
 #include "graft/receive.h"
 #include "graft/repeated_lines.h"
@@ -31,8 +32,6 @@ namespace {
 
 using graft::CallOutcome;
 using graft::CallResult;
-
-constexpr std::string_view kPart = "Grafter";
 
 // A dump's tags, and the step.
 class CallTags final : public TagLookup {
@@ -156,7 +155,7 @@ std::shared_ptr<graft::Session> Grafter::Impl::session_of(const std::shared_ptr<
 void Grafter::Impl::complain(const std::string& kind, const Interception& interception, const std::string& line) {
   const auto number = said.hit(kind);
   if (number == 0) return;
-  base::log(LogLevel::error, kPart, "tags={}: {}{}", graft::value_text(interception.tags), line,
+  base::log(LogLevel::error, graft::kPart, "tags={}: {}{}", graft::value_text(interception.tags), line,
             graft::times_text(number));
 }
 
@@ -272,7 +271,7 @@ void Grafter::intercept(const Interception& interception) {
   if (const auto cause = base::run_fenced([&] { impl->intercept(interception); })) {
     const auto number = impl->said.hit("thrown: " + *cause);
     if (number != 0) {
-      base::log(LogLevel::error, kPart, "a dump is not grafted: {}{}", *cause, graft::times_text(number));
+      base::log(LogLevel::error, graft::kPart, "a dump is not grafted: {}{}", *cause, graft::times_text(number));
     }
   }
 }

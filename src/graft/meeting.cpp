@@ -26,6 +26,7 @@
 #include "distributed/world_state.h"
 #include "graft/exchange.h"
 #include "graft/hello.h"
+#include "graft/part_name.h"
 #include "graft/reminder.h"
 
 namespace dbg::graft {
@@ -35,7 +36,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-constexpr std::string_view kPart = "Grafter";
 constexpr milliseconds kLookPeriod{500};
 constexpr milliseconds kAbortPeriod{20};
 constexpr milliseconds kConnectPeriod{50};

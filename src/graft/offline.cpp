@@ -24,6 +24,7 @@
 #include "dbg/error.h"
 #include "dump/dump_record.h"
 #include "dump/record_pairing.h"
+#include "graft/part_name.h"
 #include "graft/place.h"
 #include "graft/value_text.h"
 
@@ -32,7 +33,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPart = "Grafter";
 constexpr std::size_t kMostNamed = 5;
 
 struct Record {

@@ -19,13 +19,12 @@
 #include "codec/tensor_bytes.h"
 #include "dbg/error.h"
 #include "dbg/tensor_info.h"
+#include "graft/part_name.h"
 #include "graft/transforms.h"
 #include "graft/value_text.h"
 
 namespace dbg::graft {
 namespace {
-
-constexpr std::string_view kPart = "Grafter";
 
 std::string shape_text(const at::Tensor& tensor) {
   return formatted("{}[{}]", base::dtype_name(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));

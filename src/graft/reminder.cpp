@@ -12,14 +12,13 @@
 #include "base/formatted.h"
 #include "base/log.h"
 #include "graft/hello.h"
+#include "graft/part_name.h"
 
 namespace dbg::graft {
 namespace {
 
 using std::chrono::seconds;
 using std::chrono::steady_clock;
-
-constexpr std::string_view kPart = "Grafter";
 
 }  // namespace
 

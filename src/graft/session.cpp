@@ -10,6 +10,7 @@
 #include "dbg/error.h"
 #include "dump/stream_capture.h"
 #include "graft/framed_wire.h"
+#include "graft/part_name.h"
 #include "graft/python_wire.h"
 #include "graft/receive.h"
 #include "graft/value_text.h"
@@ -17,7 +18,6 @@
 namespace dbg::graft {
 namespace {
 
-constexpr std::string_view kPart = "Grafter";
 // How long a close waits for a call that it has ended.
 constexpr std::chrono::seconds kCloseBound{5};
 

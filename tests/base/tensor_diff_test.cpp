@@ -9,11 +9,11 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <random>
 #include <vector>
 
 #include "dbg/tensor_info.h"
+#include "support/special_numbers.h"
 
 namespace dbg {
 namespace {
@@ -21,8 +21,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+using test::kInf;
+using test::kNan;
 
 at::Tensor doubles(const std::vector<double>& values) {
   return at::tensor(values, at::kDouble);

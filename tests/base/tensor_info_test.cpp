@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tensor in a few numbers.
 #include "dbg/tensor_info.h"
+#include "support/special_numbers.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -19,8 +20,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+using test::kInf;
+using test::kNan;
 
 TEST(TensorInfoTest, PlainTensor) {
   const TensorInfo info = describe(at::tensor({-1.5F, 0.0F, 2.0F, 0.1F, 3.0F, 0.0F}).view({2, 3}));

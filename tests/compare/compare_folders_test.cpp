@@ -10,10 +10,10 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 
 #include "compare/run_folder.h"
 #include "dbg/error.h"
+#include "support/special_numbers.h"
 
 namespace dbg {
 namespace {
@@ -26,8 +26,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
+using test::kNan;
+using test::kInf;
 
 at::Tensor ramp(std::vector<std::int64_t> shape) {
   std::int64_t elements = 1;

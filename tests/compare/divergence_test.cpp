@@ -2,15 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The landmarks of a run, from made-up pairs.
 #include "compare/divergence.h"
+#include "support/special_numbers.h"
 
 #include <gtest/gtest.h>
 
-#include <limits>
 
 namespace dbg::compare {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+using test::kInf;
 
 PairReport pair(double error, Verdict verdict, std::int64_t step = 0, const char* dtype = "float32") {
   PairReport report;

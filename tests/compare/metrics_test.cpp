@@ -8,10 +8,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "compare/cast_difference.h"
 #include "compare/picture.h"
+#include "support/special_numbers.h"
 
 namespace dbg::compare {
 namespace {
@@ -19,8 +19,8 @@ namespace {
 using testing::ElementsAre;
 using testing::SizeIs;
 
-const double kNan = std::numeric_limits<double>::quiet_NaN();
-const double kInf = std::numeric_limits<double>::infinity();
+using test::kNan;
+using test::kInf;
 
 TensorMetrics measured(const at::Tensor& a, const at::Tensor& b) {
   return measure(a, b, diff(a, b));

@@ -20,6 +20,7 @@
 #include "dbg/error.h"
 #include "dbg/group_coordinator.h"
 #include "distributed/groups.h"
+#include "distributed/tcp_world.h"
 #include "support/rank_processes.h"
 
 namespace dbg {
@@ -30,13 +31,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kTimeout{1500};
 constexpr milliseconds kSlack{1000};
-
-World open_world(const test::RankContext& context) {
-  WorldOptions options;
-  options.timeout = milliseconds(20000);
-  const auto port = static_cast<std::uint16_t>(std::stoi(context.argument));
-  return World::over_tcp({"127.0.0.1", port, context.rank == 0}, context.rank, context.world_size, options);
-}
 
 // Stops this process, once all others have said that they are ready for it.
 void stop_when_all_are_ready(c10d::Store& store, int world_size) {
@@ -112,7 +106,7 @@ void say_done() {
 }
 
 DBG_RANK_BODY(server_stops_before_create) {
-  const World world = open_world(context);
+  const World world = test::open_tcp_world(context);
   if (context.rank == 0) stop_when_all_are_ready(*world.store(), 3);
   see_the_server_stop(*world.store(), context.rank);
   const auto create = [&] { GroupCoordinator::create(world, {{0, 1, 2}}, options_of("tp")); };
@@ -136,7 +130,7 @@ TEST(FrozenStoreTest, StoppedBeforeCreateItIsNamedInTimeAndThenAtOnce) {
 
 // The cpu half comes first; its backend is made after the handshake.
 DBG_RANK_BODY(server_stops_before_connecting) {
-  const World world = open_world(context);
+  const World world = test::open_tcp_world(context);
   const auto registration = register_backend("stopping", [&](const BackendRequest& request) {
     if (context.rank == 0) stop_when_all_are_ready(*world.store(), 3);
     see_the_server_stop(*world.store(), context.rank);
@@ -157,7 +151,7 @@ TEST(FrozenStoreTest, StoppedBetweenHandshakeAndConnectionItIsNamedInTime) {
 }
 
 DBG_RANK_BODY(server_stops_before_operations) {
-  const World world = open_world(context);
+  const World world = test::open_tcp_world(context);
   const auto group = GroupCoordinator::create(world, {{0, 1, 2}}, options_of("tp"));
   auto among_the_living = GroupCoordinator::create(world, {{1, 2}}, options_of("rest"));
   auto another = GroupCoordinator::create(world, {{0, 1, 2}}, options_of("pp"));

@@ -21,6 +21,7 @@
 #include "dbg/group_coordinator.h"
 #include "distributed/failing.h"
 #include "distributed/groups.h"
+#include "distributed/tcp_world.h"
 #include "support/rank_processes.h"
 #include "support/rank_threads.h"
 
@@ -33,11 +34,11 @@ using testing::ElementsAre;
 using testing::Eq;
 using testing::HasSubstr;
 
-constexpr milliseconds kTimeout{1000};
+constexpr milliseconds kBrokenTimeout{1000};
 
 OperationOptions in_time() {
   OperationOptions options;
-  options.timeout = kTimeout;
+  options.timeout = kBrokenTimeout;
   return options;
 }
 
@@ -50,12 +51,12 @@ TEST(GroupBrokenTest, OneThatComesLaterHearsWhoFailedFirst) {
     auto group = GroupCoordinator::create(worlds[static_cast<std::size_t>(rank)], {{0, 1, 2}}, test::gloo_pair("tp"));
     const auto reduce = [&] { group->all_reduce(at::ones({2}), ReduceOp::sum, in_time()); };
     if (rank == 0) {
-      EXPECT_THAT(test::failure_within(kTimeout, reduce).peers, ElementsAre(1, 2));
+      EXPECT_THAT(test::failure_within(kBrokenTimeout, reduce).peers, ElementsAre(1, 2));
       group.reset();
       first_has_gone.arrive();
     } else if (rank == 1) {
       first_has_gone.arrive();
-      const CommFailure failure = test::failure_within(kTimeout, reduce);
+      const CommFailure failure = test::failure_within(kBrokenTimeout, reduce);
       EXPECT_EQ(failure.kind, CommErrorKind::timeout) << failure.cause;
       EXPECT_THAT(failure.peers, ElementsAre(2)) << failure.cause;
       EXPECT_THAT(failure.cause, HasSubstr("rank 0 says: timeout in all_reduce"));
@@ -83,13 +84,6 @@ std::vector<Operation> operations() {
   };
 }
 
-World open_world(const test::RankContext& context) {
-  WorldOptions options;
-  options.timeout = milliseconds(20000);
-  const auto port = static_cast<std::uint16_t>(std::stoi(context.argument));
-  return World::over_tcp({"127.0.0.1", port, context.rank == 0}, context.rank, 3, options);
-}
-
 void meet(const World& world, const std::string& where) {
   world.store()->set(formatted("{}/{}", where, world.rank()), "1");
   for (int rank = 0; rank < 3; ++rank) world.store()->wait({formatted("{}/{}", where, rank)}, milliseconds(20000));
@@ -108,18 +102,18 @@ void expect_works(GroupCoordinator& group) {
 }
 
 DBG_RANK_BODY(operations_without_rank_2) {
-  const World world = open_world(context);
+  const World world = test::open_tcp_world(context);
   for (const Operation& operation : operations()) {
     const GroupOptions options = test::gloo_pair(formatted("tp.{}", operation.name));
     auto group = GroupCoordinator::create(world, {{0, 1, 2}}, options);
     expect_works(*group);
     if (context.rank != 2) {
-      const CommFailure failure = test::failure_within(kTimeout, [&] { operation.run(*group); });
+      const CommFailure failure = test::failure_within(kBrokenTimeout, [&] { operation.run(*group); });
       EXPECT_THAT(failure.kind, AnyOf(Eq(CommErrorKind::timeout), Eq(CommErrorKind::peer_lost))) << failure.cause;
       EXPECT_THAT(failure.peers, ElementsAre(2)) << operation.name << ": " << failure.cause;
       EXPECT_EQ(failure.rank, context.rank);
       EXPECT_EQ(failure.operation, operation.name);
-      EXPECT_GE(failure.elapsed, kTimeout - milliseconds(300)) << operation.name << ": " << failure.cause;
+      EXPECT_GE(failure.elapsed, kBrokenTimeout - milliseconds(300)) << operation.name << ": " << failure.cause;
       EXPECT_THAT(failure.group, HasSubstr("@0-2.g0"));
       EXPECT_THAT(group->describe(), HasSubstr("broken ("));
     }
@@ -142,14 +136,14 @@ TEST(GroupBrokenTest, AnAbsentRankIsNamedOverATcpStoreAndTheGroupMadeAnew) {
 
 // Ranks 0 and 1 reduce while rank 2 has sent itself `signal`.
 void reduce_without_rank_2(const test::RankContext& context, int signal) {
-  const World world = open_world(context);
+  const World world = test::open_tcp_world(context);
   const auto group = GroupCoordinator::create(world, {{0, 1, 2}}, test::gloo_pair("tp"));
   auto rest = GroupCoordinator::create(world, {{0, 1}}, test::gloo_pair("rest"));
   expect_works(*group);
   meet(world, "ready");
   if (context.rank == 2) ::kill(::getpid(), signal);
   const CommFailure failure =
-      test::failure_within(kTimeout, [&] { group->all_reduce(at::ones({64}), ReduceOp::sum, in_time()); });
+      test::failure_within(kBrokenTimeout, [&] { group->all_reduce(at::ones({64}), ReduceOp::sum, in_time()); });
   EXPECT_THAT(failure.kind, AnyOf(Eq(CommErrorKind::timeout), Eq(CommErrorKind::peer_lost))) << failure.cause;
   EXPECT_THAT(failure.peers, ElementsAre(2)) << failure.cause;
   expect_works(*rest);

@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr milliseconds kTimeout{2000};
+constexpr milliseconds kFailureTimeout{2000};
 
 void say(const std::string& text) {
   const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
@@ -37,7 +37,7 @@ void say(const std::string& text) {
 void try_to_create(const World& world, const std::vector<std::vector<int>>& lists, GroupOptions options) {
   if (options.group_name.empty()) options.group_name = "tp";
   if (options.device_backend == "auto") options.device_backend = "gloo";
-  options.timeout = kTimeout;
+  options.timeout = kFailureTimeout;
   const auto began = std::chrono::steady_clock::now();
   try {
     const auto group = GroupCoordinator::create(world, lists, options);
@@ -50,7 +50,7 @@ void try_to_create(const World& world, const std::vector<std::vector<int>>& list
     EXPECT_EQ(error.failure().operation, "create");
   }
   const auto took = std::chrono::steady_clock::now() - began;
-  EXPECT_LE(took, kTimeout + milliseconds(1000));
+  EXPECT_LE(took, kFailureTimeout + milliseconds(1000));
 }
 
 class GroupFailuresTest : public testing::Test {
@@ -147,7 +147,7 @@ DBG_RANK_BODY(rank_1_refuses_while_connecting) {
   }
   options.device_backend = "gloo";
   options.group_name = "tp";
-  options.timeout = kTimeout;
+  options.timeout = kFailureTimeout;
   EXPECT_THROW(GroupCoordinator::create(world, {{0, 1, 2}}, options), ConfigError);
 }
 

@@ -16,6 +16,7 @@
 #include "base/formatted.h"
 #include "support/rank_processes.h"
 #include "support/rank_protocol.h"
+#include "support/stderr_line.h"
 #include "support/thread_stacks.h"
 
 namespace dbg::test {
@@ -31,11 +32,6 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-void say(const std::string& text) {
-  const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
-  static_cast<void>(ignored);
-}
-
 // Answers requests for stacks; ends the process when the test process is gone.
 void watch_test_process() {
   name_this_thread("rank watcher");
@@ -44,7 +40,7 @@ void watch_test_process() {
     const ssize_t got = ::recv(kChildSocket, &request, 1, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) std::_Exit(EXIT_FAILURE);
-    say(formatted("\n=== stacks of process {}\n{}{}\n", ::getpid(), stacks_of_other_threads(), kEndOfStacks));
+    write_to_stderr(formatted("\n=== stacks of process {}\n{}{}\n", ::getpid(), stacks_of_other_threads(), kEndOfStacks));
   }
 }
 
@@ -60,7 +56,7 @@ std::optional<int> run_rank_if_asked() {
   if (name.empty()) return std::nullopt;
   const auto body = bodies().find(name);
   if (body == bodies().end()) {
-    say(formatted("no DBG_RANK_BODY is named '{}'\n", name));
+    write_to_stderr(formatted("no DBG_RANK_BODY is named '{}'\n", name));
     return EXIT_FAILURE;
   }
   std::thread(watch_test_process).detach();
@@ -68,7 +64,7 @@ std::optional<int> run_rank_if_asked() {
   const RankContext context{std::stoi(variable(kRankVariable)), std::stoi(variable(kWorldSizeVariable)),
                             variable(kArgumentVariable)};
   if (const auto cause = base::run_fenced([&] { body->second(context); })) {
-    say(formatted("rank {} threw: {}\n", context.rank, *cause));
+    write_to_stderr(formatted("rank {} threw: {}\n", context.rank, *cause));
     return EXIT_FAILURE;
   }
   return testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed() ? EXIT_FAILURE : EXIT_SUCCESS;

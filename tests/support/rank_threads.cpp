@@ -18,6 +18,7 @@
 #include "base/fence.h"
 #include "base/formatted.h"
 #include "dbg/participant.h"
+#include "support/stderr_line.h"
 #include "support/thread_stacks.h"
 
 namespace dbg::test {
@@ -30,11 +31,6 @@ struct Progress {
   std::exception_ptr first_error;  // of the rank that failed first
 };
 
-void say(const std::string& text) {
-  const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
-  static_cast<void>(ignored);
-}
-
 void run_rank(int rank, int world_size, const std::function<void(int)>& body, Progress& progress) {
   name_this_thread(formatted("rank {}", rank));
   std::exception_ptr error;
@@ -44,7 +40,7 @@ void run_rank(int rank, int world_size, const std::function<void(int)>& body, Pr
     body(rank);
   } catch (...) {
     error = std::current_exception();
-    say(formatted("rank {} of {} failed: {}\n", rank, world_size, base::describe_current_exception()));
+    write_to_stderr(formatted("rank {} of {} failed: {}\n", rank, world_size, base::describe_current_exception()));
   }
   const std::lock_guard lock(progress.mutex);
   progress.is_done[static_cast<std::size_t>(rank)] = true;
@@ -64,7 +60,7 @@ bool all_done(const Progress& progress) {
   for (std::size_t rank = 0; rank < progress.is_done.size(); ++rank) {
     if (!progress.is_done[rank]) text += formatted(" {}", rank);
   }
-  say(text + "\n" + stacks_of_other_threads());
+  write_to_stderr(text + "\n" + stacks_of_other_threads());
   std::_Exit(EXIT_FAILURE);
 }
 
