@@ -24,7 +24,7 @@ try_version() { # version; sets set_up, built, outcome
   root=$(echo "$folder"/venv/lib/python3*/site-packages/torch)
   outcome='configure failed'
   cmake -G Ninja -S . -B "$folder/build" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" -DDBG_BUILD_EXAMPLES=OFF \
-    -DDBG_WITH_NCCL=OFF "-DLIBTORCH_ROOT=$PWD/$root" >"$folder/configure.log" 2>&1 || { tail -n 20 "$folder/configure.log"; return 1; }
+    -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=6 -DDBG_WITH_NCCL=OFF "-DLIBTORCH_ROOT=$PWD/$root" >"$folder/configure.log" 2>&1 || { tail -n 20 "$folder/configure.log"; return 1; }
   grep -E '^-- (libtorch|NCCL)' "$folder/configure.log"
   outcome='build failed'
   cmake --build "$folder/build" -j "$jobs" --target tests_unit >"$folder/build.log" 2>&1 ||

@@ -29,6 +29,9 @@ std::int64_t reach_bytes(const at::Tensor& tensor);
 /// Why a tensor's values can't be read, or empty when they can.
 std::string why_unreadable(const at::Tensor& tensor);
 
+/// Elements of a block that keeps the cost of a step small and the memory too: 2 MiB of doubles.
+inline constexpr std::int64_t kBlockElements = std::int64_t{1} << 18;
+
 /// Walks a tensor's elements in row-major order, a block at a time.
 ///
 /// Where the blocks begin depends on the shape and `block_elements` alone, so two tensors of one shape can be walked in

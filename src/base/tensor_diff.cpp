@@ -22,8 +22,7 @@ namespace {
 
 using base::NumberKind;
 
-constexpr std::int64_t kBlockElements = std::int64_t{1} << 18;
-constexpr std::size_t kChunk = 1024;  // numbers of each side that are widened at once
+constexpr std::size_t kDiffChunk = 1024;  // numbers of each side that are widened at once
 constexpr std::int64_t kNowhere = -1;
 
 // What has been seen of the pairs (x, y) so far. Indices are row-major, of elements.
@@ -201,13 +200,13 @@ bool compare_numbers(const at::Tensor& a, const at::Tensor& b, TensorDiff& resul
   const std::size_t bytes_a = c10::elementSize(dtype_a);
   const std::size_t bytes_b = c10::elementSize(dtype_b);
   const bool is_complex = std::max(base::numbers_per_element(dtype_a), base::numbers_per_element(dtype_b)) == 2;
-  const std::size_t chunk_elements = is_complex ? kChunk / 2 : kChunk;
-  std::array<Wide, kChunk> x;
-  std::array<Wide, kChunk> y;
+  const std::size_t chunk_elements = is_complex ? kDiffChunk / 2 : kDiffChunk;
+  std::array<Wide, kDiffChunk> x;
+  std::array<Wide, kDiffChunk> y;
   PairSums<Wide> sums;
   RawComparison raw;
-  base::TensorBlocks blocks_a(a, kBlockElements);
-  base::TensorBlocks blocks_b(b, kBlockElements);
+  base::TensorBlocks blocks_a(a, base::kBlockElements);
+  base::TensorBlocks blocks_b(b, base::kBlockElements);
   std::int64_t shown = kNowhere;
   while (blocks_a.next() && blocks_b.next()) {
     const auto elements = static_cast<std::size_t>(blocks_a.elements());
@@ -244,8 +243,8 @@ bool compare_numbers(const at::Tensor& a, const at::Tensor& b, TensorDiff& resul
 void compare_bytes(const at::Tensor& a, const at::Tensor& b, TensorDiff& result) {
   const std::size_t item_bytes = c10::elementSize(a.scalar_type());
   RawComparison raw;
-  base::TensorBlocks blocks_a(a, kBlockElements);
-  base::TensorBlocks blocks_b(b, kBlockElements);
+  base::TensorBlocks blocks_a(a, base::kBlockElements);
+  base::TensorBlocks blocks_b(b, base::kBlockElements);
   while (blocks_a.next() && blocks_b.next()) {
     for (std::int64_t i = 0; i < blocks_a.elements(); ++i) {
       const std::size_t at = static_cast<std::size_t>(i) * item_bytes;

@@ -23,8 +23,7 @@ namespace {
 
 using base::NumberKind;
 
-constexpr std::int64_t kBlockElements = std::int64_t{1} << 18;
-constexpr std::size_t kChunk = 1024;  // numbers that are widened at once: stays in the first-level cache
+constexpr std::size_t kInfoChunk = 1024;  // numbers that are widened at once: stays in the first-level cache
 constexpr std::int64_t kSampleEdge = 3;
 
 // Sums, extremes and counts of the numbers seen so far.
@@ -187,11 +186,11 @@ void look_through(const at::Tensor& tensor, TensorInfo& info) {
   const bool is_complex = base::number_kind(dtype) == NumberKind::complex;
   const std::size_t item_bytes = c10::elementSize(dtype);
   const std::size_t numbers_each = base::numbers_per_element(dtype);
-  const std::size_t chunk_elements = kChunk / numbers_each;
-  std::array<Wide, kChunk> numbers;
+  const std::size_t chunk_elements = kInfoChunk / numbers_each;
+  std::array<Wide, kInfoChunk> numbers;
   Statistics<Wide> statistics;
   Sampler sampler(dtype, info.elements);
-  for (base::TensorBlocks blocks(tensor, kBlockElements); blocks.next();) {
+  for (base::TensorBlocks blocks(tensor, base::kBlockElements); blocks.next();) {
     sampler.see(blocks);
     const auto elements = static_cast<std::size_t>(blocks.elements());
     for (std::size_t at = 0; at < elements; at += chunk_elements) {

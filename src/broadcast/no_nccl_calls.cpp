@@ -7,7 +7,7 @@
 namespace dbg::broadcast {
 namespace {
 
-[[noreturn]] void refuse() {
+[[noreturn]] void refuse_without_nccl() {
   throw ConfigError(
       "the transport nccl was asked for, and dbg was built without NCCL: take gloo, or build with DBG_WITH_NCCL=ON.");
 }
@@ -15,12 +15,12 @@ namespace {
 }  // namespace
 
 std::string make_nccl_id() {
-  refuse();
+  refuse_without_nccl();
 }
 
 std::shared_ptr<NcclCalls> make_nccl_calls(const std::string&, int, int, std::chrono::milliseconds,
                                            std::shared_ptr<distributed::AbortSignal>) {
-  refuse();
+  refuse_without_nccl();
 }
 
 }  // namespace dbg::broadcast

@@ -18,8 +18,6 @@
 namespace dbg::compare {
 namespace {
 
-constexpr std::int64_t kBlockElements = std::int64_t{1} << 18;
-
 at::Tensor cast_block(const base::TensorBlocks& blocks, at::ScalarType from, at::ScalarType to) {
   // from_blob wants a pointer that may be written through; nothing writes.
   auto* data = const_cast<std::byte*>(blocks.data());
@@ -42,8 +40,8 @@ std::optional<CastDifference> cast_difference(const at::Tensor& a, const at::Ten
   result.dtype = base::dtype_name(coarser);
   double squares = 0;
   double squared_differences = 0;
-  base::TensorBlocks blocks_a(a, kBlockElements);
-  base::TensorBlocks blocks_b(b, kBlockElements);
+  base::TensorBlocks blocks_a(a, base::kBlockElements);
+  base::TensorBlocks blocks_b(b, base::kBlockElements);
   while (blocks_a.next() && blocks_b.next()) {
     NumberWalk walk(cast_block(blocks_a, dtype_a, coarser), cast_block(blocks_b, dtype_b, coarser));
     while (walk.next()) {

@@ -12,8 +12,6 @@
 namespace dbg::compare {
 namespace {
 
-constexpr std::int64_t kBlockElements = std::int64_t{1} << 18;
-
 void widen(at::ScalarType dtype, const base::TensorBlocks& blocks, std::size_t at, std::size_t elements,
            std::size_t numbers_each, double* out) {
   base::widen(dtype, blocks.data() + at * c10::elementSize(dtype), elements, out);
@@ -27,8 +25,8 @@ void widen(at::ScalarType dtype, const base::TensorBlocks& blocks, std::size_t a
 }  // namespace
 
 NumberWalk::NumberWalk(const at::Tensor& a, const at::Tensor& b)
-    : blocks_a_(a, kBlockElements),
-      blocks_b_(b, kBlockElements),
+    : blocks_a_(a, base::kBlockElements),
+      blocks_b_(b, base::kBlockElements),
       dtype_a_(a.scalar_type()),
       dtype_b_(b.scalar_type()),
       numbers_each_(std::max(base::numbers_per_element(dtype_a_), base::numbers_per_element(dtype_b_))) {}

@@ -23,10 +23,10 @@ namespace {
 using std::chrono::milliseconds;
 
 // Of a store that other threads of this process use, too.
-constexpr milliseconds kPoll{5};
+constexpr milliseconds kBarrierPoll{5};
 constexpr milliseconds kSlowestPoll{50};
 // For the last look, which begins at the deadline.
-constexpr milliseconds kGrace{300};
+constexpr milliseconds kBarrierGrace{300};
 
 std::string arrival_key(std::uint64_t barrier, int rank_in_group) {
   return formatted("barrier/{}/{}", barrier, rank_in_group);
@@ -73,10 +73,10 @@ void meet_in_store(CollectiveCall& call) {
   }
   bool is_late = false;
   const auto refusal = base::run_fenced([&] {
-    const StoreDeadline in_time(std::chrono::steady_clock::now() + call.left() + kGrace,
+    const StoreDeadline in_time(std::chrono::steady_clock::now() + call.left() + kBarrierGrace,
                                 StoreDeadline::Missed::is_forgiven);
     half.store->set(arrival_key(barrier, half.rank_in_group), "1");
-    milliseconds pause = kPoll;
+    milliseconds pause = kBarrierPoll;
     for (;;) {
       // Looked at once more after the deadline, so that a slow poll blames nobody.
       is_late = call.left() <= milliseconds(1);

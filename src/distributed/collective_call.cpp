@@ -27,10 +27,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The backend's own deadline should strike first: its words say which side it waited for.
+// The backend's own deadline should strike first: its words say which side it waited for. With
+// kNotesLimit it stays below kLongestOverrun.
 constexpr milliseconds kBackendGrace{200};
-// How long the notes of the others are waited for. With the grace it stays below kLongestOverrun.
-constexpr milliseconds kNotesLimit{400};
 // An operation that takes longer asks now and then whether another member has failed.
 constexpr milliseconds kSlice{250};
 constexpr milliseconds kShortestTimeout{1};

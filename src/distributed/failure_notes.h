@@ -15,6 +15,10 @@
 
 namespace dbg::distributed {
 
+/// How long the notes of the others are waited for when an operation has failed, or the making of a group: so much it
+/// adds to the timeout.
+inline constexpr std::chrono::milliseconds kNotesLimit{400};
+
 /// What one member says about its own failure.
 ///
 /// In the store: key `failed/<rank in group>`, value `<kind>\n<operation>\n<sequence>\n<cause>`, and the key

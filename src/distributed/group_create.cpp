@@ -110,9 +110,6 @@ std::shared_ptr<GroupCoordinator> GroupCoordinator::create(const World& world,
 namespace distributed {
 namespace {
 
-// For the members' notes when a group is not made: what it adds to the timeout.
-constexpr std::chrono::milliseconds kNotesLimit{400};
-
 // The notes stay for those that are still at it; the last that gives up deletes them.
 void end_notes(OwnedHalf& half) {
   static_cast<void>(base::run_fenced([&] {

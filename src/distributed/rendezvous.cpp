@@ -24,7 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // For what is said and asked once the deadline has passed.
-constexpr std::chrono::milliseconds kGrace{500};
+constexpr std::chrono::milliseconds kStoreGrace{500};
 
 std::string opinion_key(int rank) {
   return formatted("o{}", rank);
@@ -71,7 +71,7 @@ class Handshake {
     std::optional<Verdict> verdict;
     HandshakeResult result;
     const auto cause = base::run_fenced([&] {
-      const StoreDeadline in_time(deadline_ + kGrace);
+      const StoreDeadline in_time(deadline_ + kStoreGrace);
       verdict = announce();
       if (!verdict) verdict = request_.rank_in_group == 0 ? lead(result) : follow(result);
       if (verdict) {

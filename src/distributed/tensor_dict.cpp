@@ -141,7 +141,7 @@ class DictReader {
   const TensorDictOptions& options_;
 };
 
-void run_broadcast(CollectiveCall& call, const at::Tensor& tensor, int src_in_group) {
+void broadcast_entry(CollectiveCall& call, const at::Tensor& tensor, int src_in_group) {
   const WireTensor carried(call, "broadcast_tensor_dict", tensor);
   std::vector<at::Tensor> tensors{carried.wire()};
   call.run({tensor.numel(), tensor.numel(), carried.wire().scalar_type(), -1,
@@ -196,7 +196,7 @@ TensorDict broadcast_tensor_dict(const GroupPair& group, const TensorDict& dict,
   encoded.rethrow_if_failed();
   TensorDict all = is_source ? dict : DictReader(call, src_in_group, options).read(bytes);
   for (const at::Tensor& tensor : tensors_of(all)) {
-    run_broadcast(tensor.is_cpu() ? call : device_call.get(call), tensor, src_in_group);
+    broadcast_entry(tensor.is_cpu() ? call : device_call.get(call), tensor, src_in_group);
   }
   return all;
 }

@@ -13,7 +13,7 @@
 namespace dbg::filter {
 namespace {
 
-constexpr std::uint16_t kDeepest = 400;  // nodes below each other: `a + a + a ...` nests without brackets
+constexpr std::uint16_t kMostOperations = 400;  // nodes below each other: `a + a + a ...` nests without brackets
 
 class NoTags final : public TagLookup {
  public:
@@ -44,8 +44,8 @@ NodeIndex Builder::add(Node node, const std::vector<NodeIndex>& operands) {
     node.depth = std::max<std::uint16_t>(node.depth, below.depth + 1);
     is_constant = is_constant && below.operation == Operation::constant;
   }
-  if (node.depth > kDeepest) {
-    fail_at(program_.source, node.at, formatted("more than {} operations inside each other", kDeepest));
+  if (node.depth > kMostOperations) {
+    fail_at(program_.source, node.at, formatted("more than {} operations inside each other", kMostOperations));
   }
   program_.operands.insert(program_.operands.end(), operands.begin(), operands.end());
   const auto index = static_cast<NodeIndex>(program_.nodes.size());

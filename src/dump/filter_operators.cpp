@@ -19,14 +19,6 @@ Value undefined() noexcept {
   return Value::of_kind(Kind::undefined);
 }
 
-bool is_integral(const Value& value) noexcept {
-  return value.kind == Kind::integer || value.kind == Kind::boolean;
-}
-
-Integer integer_of(const Value& value) noexcept {
-  return value.kind == Kind::boolean ? Integer{value.boolean} : value.integer;
-}
-
 double real_of(const Value& value) noexcept {
   return value.kind == Kind::real ? value.real : static_cast<double>(integer_of(value));
 }

@@ -15,7 +15,7 @@
 namespace dbg::filter {
 namespace {
 
-constexpr int kDeepest = 100;
+constexpr int kDeepestGroups = 100;
 constexpr int kMostRepeats = 1000;  // RE2's own bound
 
 class PatternReader {
@@ -43,7 +43,7 @@ class PatternReader {
   }
 
   Piece read_choice(PatternFlags flags, bool outermost) {
-    if (++depth_ > kDeepest) fail(at_, formatted("groups nested deeper than {}", kDeepest));
+    if (++depth_ > kDeepestGroups) fail(at_, formatted("groups nested deeper than {}", kDeepestGroups));
     Piece choice;
     choice.type = Piece::Type::choice;
     choice.at = at_;

@@ -18,16 +18,8 @@ constexpr std::size_t kShownText = 40;  // code points
 
 enum class Order { less, equal, greater, unordered };
 
-bool is_integral(const Value& value) noexcept {
-  return value.kind == Kind::integer || value.kind == Kind::boolean;
-}
-
 bool is_number(const Value& value) noexcept {
   return is_integral(value) || value.kind == Kind::real;
-}
-
-Integer integer_of(const Value& value) noexcept {
-  return value.kind == Kind::boolean ? Integer{value.boolean} : value.integer;
 }
 
 template <class T>

@@ -54,6 +54,16 @@ struct Value {
   const Value* begin() const noexcept { return items.data; }
   const Value* end() const noexcept { return items.data + items.size; }
 };
+
+/// Python's bool is an int.
+inline bool is_integral(const Value& value) noexcept {
+  return value.kind == Kind::integer || value.kind == Kind::boolean;
+}
+
+/// Of an integral value.
+inline Integer integer_of(const Value& value) noexcept {
+  return value.kind == Kind::boolean ? Integer{value.boolean} : value.integer;
+}
 static_assert(std::is_trivially_copyable_v<Value> && std::is_trivially_destructible_v<Value>);
 
 /// Where an evaluation puts the texts and tuples that it builds; all go at once. Small ones cost no allocation.
