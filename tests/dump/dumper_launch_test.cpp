@@ -125,7 +125,8 @@ DBG_RANK_BODY(count_warnings_of_nodes) {
   const test::LogCapture log;
   Dumper dumper(DumperConfig::from_env());
   for (int i = 0; i < 5; ++i) dumper.dump("x", value_of(context.rank, i));
-  say(formatted("warnings={} written={}\n", log.count("several nodes"), dumper.state().counters.written));
+  say(formatted("warnings={} advice={} written={}\n", log.count("several nodes"),
+                log.count("Set DUMPER_EXP_NAME on all nodes"), dumper.state().counters.written));
 }
 
 // --- How launches are set up ---
@@ -284,11 +285,11 @@ TEST_P(DumperLaunchTest, AGivenNameIsEverybodysAndNeedsNoBoard) {
 
 TEST_P(DumperLaunchTest, ALaunchOverSeveralNodesWarnsOnce) {
   for (const auto& result : spawn_ranks(launch("count_warnings_of_nodes", 2, "", {{"LOCAL_WORLD_SIZE", "1"}}))) {
-    EXPECT_EQ(result.output, "warnings=1 written=5\n");
+    EXPECT_EQ(result.output, "warnings=1 advice=1 written=5\n");
   }
   for (const auto& result :
        spawn_ranks(launch("count_warnings_of_nodes", 2, "", {{"LOCAL_WORLD_SIZE", "1"}, {"DUMPER_EXP_NAME", "run"}}))) {
-    EXPECT_EQ(result.output, "warnings=0 written=5\n");
+    EXPECT_EQ(result.output, "warnings=0 advice=0 written=5\n");
   }
 }
 

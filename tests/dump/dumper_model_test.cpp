@@ -178,6 +178,9 @@ TEST_F(DumperModelTest, FilterActsOnValueAndGradient) {
   EXPECT_EQ(report.filtered, 2);
   EXPECT_EQ(report.written, 2);
   EXPECT_EQ(report.grads_written, 2);
+
+  dumper.configure({"filter=name.startswith('grad__')"});
+  EXPECT_EQ(dumper.dump_model(model).filtered, 4) << "a gradient goes with its parameter, whose name is asked for";
 }
 
 TEST_F(DumperModelTest, PrefixTagsAndSaveAreTaken) {

@@ -423,6 +423,20 @@ TEST_F(DumperParallelTest, ThrowingPluginCostsOneWarningAndItsPartOnly) {
   EXPECT_EQ(dumper.state().counters.failed, 0u);
 }
 
+// The filter asks the plugins too; what one can't say is None there, as an axis that nobody knows.
+TEST_F(DumperParallelTest, ThrowingPluginIsNoneToTheFilter) {
+  Dumper dumper(config({"filter=tp_rank is None and pp_rank == 1"}));
+  add(dumper, ParallelState().set("tp", 1, 2))->throws = true;
+  const auto other = add(dumper, ParallelState().set("pp", 1, 2));
+  for (int i = 0; i < 5; ++i) dumper.dump("x", at::ones({2}));
+  other->state = ParallelState().set("pp", 0, 2);
+  dumper.dump("y", at::ones({2}));
+  EXPECT_THAT(file_tags("name"), ElementsAre("x", "x", "x", "x", "x"));
+  EXPECT_EQ(log_.count("no groups yet"), 1u);
+  EXPECT_EQ(dumper.state().counters.filtered, 1u);
+  EXPECT_EQ(dumper.state().counters.failed, 0u);
+}
+
 TEST_F(DumperParallelTest, CallTagOfTheSameKeyWinsWithOneWarning) {
   Dumper dumper(config({"include_parallel_rank_in_filename=true"}));
   add(dumper, ParallelState().set("tp", 1, 2));

@@ -169,6 +169,17 @@ TEST_F(GradHooksTest, SwitchingOffBetweenForwardAndBackwardIsHonoured) {
   EXPECT_THAT(file_tags("name"), ElementsAre("x", "grad__x"));
 }
 
+TEST_F(GradHooksTest, FilterSpeaksOfTheValueAndNotOfItsGradient) {
+  for (const char* filter : {"filter=name == 'grad__x'", "filter=name == 'x'"}) {
+    Dumper dumper(grads({filter}));
+    const at::Tensor leaf = leaf_of(1);
+    dumper.dump("x", leaf);
+    leaf.sum().backward();
+    EXPECT_EQ(dumper.state().counters.written, filter == std::string("filter=name == 'x'") ? 2u : 0u) << filter;
+  }
+  EXPECT_THAT(file_tags("name"), ElementsAre("x", "grad__x"));
+}
+
 TEST_F(GradHooksTest, FilterAtBackwardSeesTheStepOfDumpTime) {
   Dumper dumper(grads({"filter=step == 0"}));
   const at::Tensor leaf = leaf_of(1);
