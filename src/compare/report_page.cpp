@@ -262,7 +262,7 @@ function rowsOf(rows) {
 }
 function heatOf(heat) {
   const box = make('div');
-  box.append(make('div', `largest |difference| in each cell; rows: ${heat.row_label}, columns: ${heat.column_label}; brightest: ${shown(heat.largest)}, each shade a tenth of a decade`, 'soft'));
+  box.append(make('div', `largest |difference| in each cell; rows: ${heat.row_label}, columns: ${heat.column_label}; brightest: ${shown(heat.largest)}, each shade a tenth of a decade; magenta: not finite`, 'soft'));
   const canvas = make('canvas'), levels = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_';
   canvas.width = heat.columns; canvas.height = heat.rows;
   canvas.style.height = Math.max(24, Math.min(288, heat.rows * 6)) + 'px';
