@@ -121,6 +121,9 @@ TEST_F(CompareCommandTest, WrongOptionsAreRefusedInWords) {
   EXPECT_THAT(complaint({"--rule", "attn"}), HasSubstr("expected 'regex: tolerance'"));
   EXPECT_THAT(complaint({"--rule", "x: rell <= 1"}), HasSubstr("'rell' is none of rel, max_abs"));
   EXPECT_THAT(complaint({"--rules", "not/there"}), HasSubstr("rules file 'not/there' can't be opened"));
+  const std::string rules = (folder_ / "rules").string();
+  std::ofstream(rules) << "rule attn: rel <= 1\ntolerance attn: rel <= 1\n";
+  EXPECT_THAT(complaint({"--rules", rules}), HasSubstr("line 2: 'tolerance' begins no rule; rules are rule, dims"));
   EXPECT_THAT(complaint({"--map", "x"}), HasSubstr("=>"));
   EXPECT_THAT(complaint({"--where", "layer_id <"}), HasSubstr("column"));
   EXPECT_THAT(complaint({"--noise-factor", "-1"}), HasSubstr("expected a number above 0"));
@@ -148,7 +151,10 @@ TEST_F(CompareCommandTest, FoldersInOptionsPlacesAreNoticed) {
   EXPECT_EQ(none.status, 2);
   EXPECT_THAT(none.err, HasSubstr("dbg: target: folder 'not-there' can't be listed: No such file"));
   EXPECT_THAT(none.err, HasSubstr("name the folder that a run dumped into"));
-  EXPECT_EQ(run_program({"compare", baseline_.path(), folder_.path().string()}).status, 2);
+  const ProgramResult empty = run_program({"compare", baseline_.path(), folder_.path().string()});
+  EXPECT_EQ(empty.status, 2);
+  EXPECT_THAT(empty.err, HasSubstr("holds no records"));
+  EXPECT_THAT(empty.err, HasSubstr("name the folder that a run dumped into"));
 }
 
 TEST_F(CompareCommandTest, DamagedRecordsAreLinesAndStatusTwo) {
