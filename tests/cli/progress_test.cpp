@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <optional>
@@ -117,15 +118,17 @@ TEST(ProgressLineTest, ALongComparisonShowsItOnATerminalAndNowhereElse) {
   RepeatedRun target(at::arange(1 << 18, at::kFloat) * 2);
   const std::vector<std::string> arguments = {"compare", baseline.path(), target.path(), "--threads", "1"};
   test::ProgramResult shown;
-  // However fast the machine: four times as many pairs until it takes long enough for two lines or more.
+  // However fast the machine: more pairs until it takes long enough for two lines.
+  constexpr double kLongEnough = 1.4;
   constexpr int kMost = 1 << 14;
-  for (int pairs = 64; pairs <= kMost && seconds_told(shown.out) < 1.5; pairs *= 4) {
+  for (int pairs = 96; pairs <= kMost && seconds_told(shown.out) < kLongEnough;) {
     baseline.grow_to(pairs);
     target.grow_to(pairs);
     shown = test::run_program_on_terminal(arguments, "TERM=xterm NO_COLOR=1");
     ASSERT_EQ(shown.status, 1) << shown.out;
+    pairs = 1 + static_cast<int>(pairs * 1.3 * kLongEnough / std::max(seconds_told(shown.out), 0.1));
   }
-  ASSERT_GE(seconds_told(shown.out), 1.5) << "no comparison took long enough for a progress line";
+  ASSERT_GE(seconds_told(shown.out), kLongEnough) << "no comparison took long enough for two progress lines";
   // The lines, each over the one before, then the emptied line; then the report, without a word of it.
   const std::string empty_line = "\r\x1b[K";
   const std::size_t report = shown.out.find("baseline: ");
