@@ -56,6 +56,14 @@ TEST(InspectCommandTest, AnInfinityAloneIsBad) {
   EXPECT_EQ(result.out, "step=0 rank=0 bad  float32[2]  min=1 max=1 mean=1 abs_max=1 nan=0 inf=1 zero=0\n");
 }
 
+TEST(InspectCommandTest, ANumberThatIsNoTensorIsBadAsWell) {
+  RunFolder folder;
+  folder.add("loss", static_cast<double>(INFINITY));
+  const ProgramResult result = run_program({"inspect", "--first-bad", folder.path()});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.out, "step=0 rank=0 loss  inf\n");
+}
+
 TEST(InspectCommandTest, AFileThatCanNotBeReadIsALineAndStatusTwo) {
   RunFolder folder;
   const std::string broken = folder.add("broken", at::ones({2}));
