@@ -118,8 +118,10 @@ class Printer {
       if (!pair.note.empty()) line("    " + safe_text(pair.note));
     }
     const bool is_jump = what == "first jump";
-    if (is_jump && std::isinf(pair.growth)) {
+    if (is_jump && std::isinf(pair.error)) {
       line("    error inf: what is NaN or infinite on one side only makes it so; every error before it was finite");
+    } else if (is_jump && std::isinf(pair.growth)) {  // integers do not round
+      line(formatted("    error {}, and none before it", number_label(pair.error)));
     } else if (is_jump) {
       line(formatted("    error {}: {:.3g} times the largest before it, or one rounding{} where that is larger",
                      number_label(pair.error), pair.growth, pair.noise_error ? ", or the noise," : ""));

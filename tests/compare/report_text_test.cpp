@@ -70,6 +70,15 @@ TEST(ReportTextTest, AnInfinityAloneIsSaidFirstWithItsPlace) {
   EXPECT_THAT(text, Not(HasSubstr("NaN on one side only: ")));
 }
 
+TEST(ReportTextTest, AJumpFromNoErrorAtAllIsNoInfinity) {
+  RunFolder baseline;
+  RunFolder target;
+  baseline.add("x", at::tensor({1, 2}));
+  target.add("x", at::tensor({1, 3}));
+  EXPECT_THAT(report_text(compare_runs(baseline, target)),
+              testing::ContainsRegex("error [1-9]\\.[0-9]+e-01, and none before it\n"));
+}
+
 TEST(ReportTextTest, WhatFailedSaysHowToSeeMore) {
   const std::string text = report_text(sample("attn"));
   EXPECT_THAT(text, HasSubstr("where in the tensors: --html FILE; another tolerance is set by --rule"));
