@@ -32,31 +32,33 @@ struct CompareArguments {
   bool is_quiet = false;
 };
 
-void show_progress(CompareOptions& options) {
-  if (::isatty(STDERR_FILENO) != 1) return;
-  const auto progress = std::make_shared<Progress>(Progress::Clock::now());
-  options.on_progress = [progress](std::size_t done, std::size_t all) {
-    if (const auto line = progress->line(done, all, Progress::Clock::now()))
-      std::fprintf(stderr, "\r\x1b[K%s", line->c_str());
-    if (done == all && progress->has_shown()) std::fprintf(stderr, "\r\x1b[K");
-  };
+CompareReport compare_with_progress(CompareOptions& options) {
+  ProgressLine line(STDERR_FILENO);
+  options.on_progress = [&line](std::size_t done, std::size_t all) { line.show(done, all); };
+  return compare_folders(options);
 }
 
 int run_compare(CompareArguments& arguments) {
   arguments.options.unpaired_fails = !arguments.allows_unpaired;
   if (!arguments.html.empty()) arguments.options.max_pictures = kPictures;
-  show_progress(arguments.options);
   // The threads are ours, one a pair; each of them with a team of torch's own would be too many.
   at::set_num_threads(1);
-  const CompareReport report = compare_folders(arguments.options);
-  if (!arguments.html.empty()) write_file(arguments.html, compare::report_html(report));
-  if (!arguments.json.empty()) write_file(arguments.json, compare::report_json(report));
-  if (!arguments.is_quiet && arguments.json != "-" && arguments.html != "-") {
+  const bool shows_progress = !arguments.is_quiet && is_terminal(STDERR_FILENO);
+  const CompareReport report =
+      shows_progress ? compare_with_progress(arguments.options) : compare_folders(arguments.options);
+  // Printed first: a disk too full for a file does not take the answer along.
+  const bool prints = !arguments.is_quiet && arguments.json != "-" && arguments.html != "-";
+  if (prints) {
     compare::TextOptions text;
     text.is_coloured = wants_colour(arguments.colour);
     text.shows_all = arguments.shows_all;
+    text.has_page = !arguments.html.empty();
     print(compare::report_text(report, text));
-    if (!arguments.html.empty()) print("the page: " + arguments.html + "\n");
+  }
+  if (!arguments.json.empty()) write_file(arguments.json, compare::report_json(report));
+  if (!arguments.html.empty()) {
+    write_file(arguments.html, compare::report_html(report));
+    if (prints) print("the page: " + arguments.html + "\n");
   }
   return report.exit_code();
 }
@@ -67,6 +69,7 @@ Command add_compare(CLI::App& app) {
   const auto arguments = std::make_shared<CompareArguments>();
   CompareOptions& options = arguments->options;
   const CLI::Validator can_be_written([](std::string& path) { return output_problem(path); }, "");
+  const CLI::Validator is_no_folder([](std::string& path) { return input_problem(path); }, "");
   CLI::App* command =
       app.add_subcommand("compare", "Say where two runs part: the first tensor that differs, and by how much");
   command->add_option("BASELINE", options.baseline, "Folder of records of the run that is right")->required();
@@ -78,7 +81,8 @@ Command add_compare(CLI::App& app) {
       ->type_name("FILE")
       ->check(can_be_written);
   command->add_option("--rules", options.rules_file, "Tolerances, dims, name maps: one a line, see docs/compare.md")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(is_no_folder);
   command
       ->add_option("--rule", options.rules,
                    "Tolerance of the names the regex is found in: 'attn_.*: rel <= 1e-3 or max_abs <= 1e-5'")

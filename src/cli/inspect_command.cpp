@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -34,8 +35,8 @@ compare::RecordFile file_of(const std::string& path) {
   compare::RecordFile file;
   file.path = path;
   const std::string name = std::filesystem::path(path).filename().string();
-  if (parse_record_name(name)) {
-    file.descriptor = describe_record_file(path);
+  if (const std::optional<Tags> pairs = parse_record_name(name)) {
+    file.descriptor = describe_record(*pairs);
   } else {
     file.descriptor.name = name;
   }

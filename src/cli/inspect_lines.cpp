@@ -71,6 +71,10 @@ void look(InspectedRecord& record, bool with_corners) {
       if (with_corners) one.corners = corners_of(part.value.value.toTensor());
     } else {
       one.text = compare::value_text(part.value.value);
+      if (part.value.value.isDouble()) {
+        one.info.nan_count = std::isnan(part.value.value.toDouble());
+        one.info.inf_count = std::isinf(part.value.value.toDouble());
+      }
     }
     record.values.push_back(std::move(one));
   }

@@ -16,7 +16,7 @@ struct InspectedValue {
   std::string part;
   bool is_tensor = false;
   std::string text;  ///< of what is no tensor
-  TensorInfo info;
+  TensorInfo info;   ///< of a number that is no tensor: whether it is NaN or infinite, no more
   std::vector<std::vector<std::string>> corners;  ///< rows of values, where asked for
 
   bool is_bad() const noexcept { return info.nan_count + info.inf_count > 0; }

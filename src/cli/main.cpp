@@ -12,6 +12,19 @@
 
 namespace {
 
+// What is missing on the command line, and what was taken for an option's value instead: two folders and an option
+// that wants a third word look alike.
+std::string missing(const CLI::App& app, const CLI::RequiredError& error) {
+  const auto chosen = app.get_subcommands();
+  if (chosen.empty()) return "no command is given; there are compare, inspect and completion";
+  std::string text = error.what();
+  for (const CLI::Option* option : chosen.front()->get_options()) {
+    if (option->get_positional() || option->results().empty() || option->get_items_expected_max() == 0) continue;
+    text += "; '" + option->results().front() + "' was taken as the value of " + option->get_name();
+  }
+  return text;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Says where two runs of a libtorch model part.", "dbg");
   app.set_version_flag("--version", std::string(dbg::version()));
@@ -27,8 +40,13 @@ int run(int argc, char** argv) {
     const std::string first = argc > 1 ? argv[1] : "-";
     const auto is_first = [&first](const CLI::App* command) { return command->get_name() == first; };
     const bool is_no_command = first.rfind('-', 0) != 0 && app.get_subcommands(is_first).empty();
-    dbg::cli::complain(is_no_command ? "'" + first + "' is no command" : error.what());
-    dbg::cli::complain("see dbg --help, dbg compare --help, dbg inspect --help");
+    const auto* lack = dynamic_cast<const CLI::RequiredError*>(&error);
+    dbg::cli::complain(is_no_command     ? "'" + first + "' is no command"
+                       : lack != nullptr ? missing(app, *lack)
+                                         : error.what());
+    const auto chosen = app.get_subcommands();
+    dbg::cli::complain(chosen.empty() ? "see dbg --help, dbg compare --help, dbg inspect --help"
+                                      : "see dbg " + chosen.front()->get_name() + " --help");
     return dbg::cli::kBroken;
   }
   for (const dbg::cli::Command& command : commands) {

@@ -43,12 +43,16 @@ void complain(std::string_view text) {
   std::fprintf(stderr, "dbg: %.*s\n", static_cast<int>(text.size()), text.data());
 }
 
+bool is_terminal(int descriptor) {
+  const char* kind = std::getenv("TERM");
+  return ::isatty(descriptor) == 1 && kind != nullptr && std::string_view(kind) != "dumb";
+}
+
 bool wants_colour(std::string_view choice) {
   if (choice != "auto") return choice == "always";
   const char* refused = std::getenv("NO_COLOR");
   if (refused != nullptr && *refused != '\0') return false;
-  const char* terminal = std::getenv("TERM");
-  return ::isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+  return is_terminal(STDOUT_FILENO);
 }
 
 std::string output_problem(const std::string& path) {
@@ -62,6 +66,12 @@ std::string output_problem(const std::string& path) {
     return formatted("'{}' can't be written: there is no folder '{}'", path, folder.string());
   }
   return {};
+}
+
+std::string input_problem(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return {};
+  return formatted("'{}' is a folder; name the file to read, and BASELINE and TARGET apart from it", path);
 }
 
 void write_file(const std::string& path, std::string_view text) {

@@ -10,23 +10,49 @@
 
 namespace dbg::cli {
 
-/// What to show, or nothing yet: the first second is silent, and then a line comes five times a second at most.
+/// When lines are due.
+struct ProgressPace {
+  std::chrono::milliseconds silence{1000};  ///< what is done sooner needs no line
+  std::chrono::milliseconds pause{200};     ///< from one line to the next
+};
+
+/// What to show, or nothing yet.
 /// Threads: one thread at a time.
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit Progress(Clock::time_point started) : started_(started), shown_(started) {}
+  explicit Progress(Clock::time_point started, ProgressPace pace = {})
+      : started_(started), shown_(started), pace_(pace) {}
 
   /// The line for now; nullopt when none is due.
   std::optional<std::string> line(std::size_t done, std::size_t all, Clock::time_point now);
 
-  bool has_shown() const noexcept { return has_shown_; }
-
  private:
   Clock::time_point started_;
   Clock::time_point shown_;
-  bool has_shown_ = false;
+  ProgressPace pace_;
+};
+
+/// The line on a terminal: each rewrites the one before, and the last is taken away when all is done or the object
+/// goes, so that what is written next begins on an empty line.
+/// Threads: one thread at a time.
+class ProgressLine {
+ public:
+  /// Begins now; `descriptor` is the terminal's.
+  explicit ProgressLine(int descriptor, ProgressPace pace = {});
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void show(std::size_t done, std::size_t all);
+
+ private:
+  void take_away();
+
+  int descriptor_;
+  Progress progress_;
+  bool is_there_ = false;
 };
 
 }  // namespace dbg::cli

@@ -157,7 +157,7 @@ class ValueComparison {
     if (const std::int64_t a = difference.nan_only_in_a, b = difference.nan_only_in_b; a + b > 0) {
       text += formatted("; NaN on one side only: {} in the baseline, {} in the target", a, b);
     }
-    if (difference.inf_unequal > 0) text += formatted("; {} unequal infinities", difference.inf_unequal);
+    if (difference.inf_unequal > 0) text += formatted("; unequal infinities: {}", difference.inf_unequal);
     return text;
   }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -42,6 +43,15 @@ Tags typed(const Tags& tags) {
   return result;
 }
 
+// The records' paths; a refusal says which of the folders it is of.
+std::vector<std::string> list_of(const std::string& folder, const std::string& what) {
+  try {
+    return list_records(folder);
+  } catch (const IoError& error) {
+    throw IoError(formatted("{}: {}; name the folder that a run dumped into", what, error.what()), error.code());
+  }
+}
+
 std::vector<std::string> folders_with_records(const std::string& folder) {
   std::vector<std::string> found;
   std::error_code error;
@@ -67,7 +77,7 @@ RecordFolder open_folder(const std::string& folder, const std::string& what, con
   if (std::error_code ignored; fs::is_regular_file(opened.path, ignored)) {
     throw ConfigError(formatted("{}: '{}' is a file; name the folder it lies in", what, opened.path));
   }
-  std::vector<std::string> paths = list_records(opened.path);
+  std::vector<std::string> paths = list_of(opened.path, what);
   if (paths.empty()) {
     const std::vector<std::string> inner = folders_with_records(opened.path);
     if (inner.size() > 1) {
@@ -75,23 +85,23 @@ RecordFolder open_folder(const std::string& folder, const std::string& what, con
                                   folder, inner.size(), fmt::join(inner, ", ")));
     }
     if (inner.empty()) {
-      throw ConfigError(
-          formatted("{}: '{}' holds no records (files such as "
-                    "'step=0___rank=0___dump_index=1___name=x.pt'), and neither does a folder in it",
-                    what, folder));
+      throw ConfigError(formatted(
+          "{}: '{}' holds no records (files such as "
+          "'step=0___rank=0___dump_index=1___name=x.pt'), and neither does a folder in it; name the folder that "
+          "a run dumped into",
+          what, folder));
     }
     opened.path = inner.front();
     opened.note = formatted("{}: '{}' holds no records; taken is '{}'", what, folder, opened.path);
-    paths = list_records(opened.path);
+    paths = list_of(opened.path, what);
   }
   const std::size_t all = paths.size();
   for (std::string& path : paths) {
-    RecordDescriptor descriptor = describe_record_file(path);
+    const std::optional<Tags> pairs = parse_record_name(fs::path(path).filename().native());
+    if (!pairs) continue;  // list_records lists no others
+    RecordDescriptor descriptor = describe_record(*pairs);
     if (tells_sequence_lengths(descriptor.name)) opened.length_records.push_back({path, descriptor});
-    if (!where.matches_everything()) {
-      const std::optional<Tags> tags = parse_record_name(fs::path(path).filename().native());
-      if (!tags || !where.matches(typed(*tags))) continue;
-    }
+    if (!where.matches_everything() && !where.matches(typed(*pairs))) continue;
     opened.records.push_back({std::move(path), std::move(descriptor)});
   }
   if (opened.records.empty()) {

@@ -39,7 +39,7 @@ std::string difference_label(const PairReport& pair) {
     line += formatted("NaN on one side only: {} in the baseline, {} in the target; ", difference.nan_only_in_a,
                       difference.nan_only_in_b);
   }
-  if (difference.inf_unequal > 0) line += formatted("{} unequal infinities; ", difference.inf_unequal);
+  if (difference.inf_unequal > 0) line += formatted("unequal infinities: {}; ", difference.inf_unequal);
   if (!difference.same_dtype) line += formatted("{} against {}: ", difference.dtype_a, difference.dtype_b);
   if (difference.differing == 0) return line + "equal values in other bits (0.0 and -0.0, or NaNs, or dtypes)";
   line += formatted("{} of {} elements differ", difference.differing, difference.elements);

@@ -141,6 +141,13 @@ function drawChart() {
     }
   }
   low = Math.max(low, -34) - 1;
+  // What has no place on the scale gets a line of its own above it.
+  const highest = high;
+  if (pairs.some(pair => !isFinite(numeric(pair.rel)))) {
+    high += 1;
+    draw(chart, 'line', {class: 'grid', x1: left, x2: width - right, y1: top, y2: top});
+    draw(chart, 'text', {x: 4, y: top + 4}, 'inf, none');
+  }
   const x = at => left + (pairs.length < 2 ? 0.5 : at / (pairs.length - 1)) * (width - left - right);
   const y = rel => {
     if (isNaN(rel) || rel === Infinity) return top;
@@ -148,7 +155,7 @@ function drawChart() {
     return height - bottom - (Math.max(Math.log10(rel), low) - low) / (high - low) * (height - top - bottom);
   };
   const step = Math.max(1, Math.ceil((high - low) / 8));
-  for (let decade = high; decade > low; decade -= step) {
+  for (let decade = highest; decade > low; decade -= step) {
     draw(chart, 'line', {class: 'grid', x1: left, x2: width - right, y1: y(10 ** decade), y2: y(10 ** decade)});
     draw(chart, 'text', {x: 4, y: y(10 ** decade) + 4}, '1e' + decade);
   }
@@ -262,7 +269,7 @@ function rowsOf(rows) {
 }
 function heatOf(heat) {
   const box = make('div');
-  box.append(make('div', `largest |difference| in each cell; rows: ${heat.row_label}, columns: ${heat.column_label}; brightest: ${shown(heat.largest)}, each shade a tenth of a decade`, 'soft'));
+  box.append(make('div', `largest |difference| in each cell; rows: ${heat.row_label}, columns: ${heat.column_label}; brightest: ${shown(heat.largest)}, each shade a tenth of a decade; magenta: not finite`, 'soft'));
   const canvas = make('canvas'), levels = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_';
   canvas.width = heat.columns; canvas.height = heat.rows;
   canvas.style.height = Math.max(24, Math.min(288, heat.rows * 6)) + 'px';

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -117,9 +118,13 @@ class Printer {
       if (!pair.note.empty()) line("    " + safe_text(pair.note));
     }
     const bool is_jump = what == "first jump";
-    if (is_jump) {
-      line(formatted("    error {}: {:.3g} times any before it, one rounding{}", number_label(pair.error), pair.growth,
-                     pair.noise_error ? ", or the noise" : ""));
+    if (is_jump && std::isinf(pair.error)) {
+      line("    error inf: what is NaN or infinite on one side only makes it so; every error before it was finite");
+    } else if (is_jump && std::isinf(pair.growth)) {  // integers do not round
+      line(formatted("    error {}, and none before it", number_label(pair.error)));
+    } else if (is_jump) {
+      line(formatted("    error {}: {:.3g} times the largest before it, or one rounding{} where that is larger",
+                     number_label(pair.error), pair.growth, pair.noise_error ? ", or the noise," : ""));
     } else if (!pair.reason.empty() && pair.verdict == Verdict::failed && pair.difference.compared) {
       line("    " + safe_text(pair.reason));
     }
@@ -236,9 +241,14 @@ class Printer {
              "baseline-replacement',\nset a tag aside by --ignore-tag, shift steps by --step-offset\n";
     }
     if (report_.exit_code() == 2)
-      return "what was skipped or unreadable has not been compared: its reason stands above\n";
+      return "what was skipped or unreadable has not been compared: its reason stands above; mend that, or leave the "
+             "records out by --where\n";
     if (report_.unpaired_fails && !report_.unpaired.empty() && report_.count(Verdict::failed) == 0) {
       return "records without a partner count as a difference: join names by --map, or pass --allow-unpaired\n";
+    }
+    if (report_.count(Verdict::failed) > 0) {
+      return formatted("{}another tolerance is set by --rule 'regex: rel <= 1e-3'\n",
+                       options_.has_page ? "" : "where in the tensors: --html FILE; ");
     }
     return "";
   }

@@ -16,6 +16,8 @@ struct TextOptions {
   bool shows_all = false;
   /// Rows of the table at most, unless all are shown.
   std::size_t most_rows = 30;
+  /// A page is written too; where none is, the report says how to have one.
+  bool has_page = false;
 };
 
 /// The report as lines, each with its newline. Names from records are made harmless.

@@ -25,10 +25,14 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-std::shared_ptr<const re2::RE2> compile(std::string_view text) {
+std::shared_ptr<const re2::RE2> compile(std::string_view text, std::string_view rule) {
   const re2::RE2::Options quiet(re2::RE2::Quiet);
   auto pattern = std::make_shared<const re2::RE2>(re2::StringPiece(text.data(), text.size()), quiet);
-  if (!pattern->ok()) throw ConfigError(formatted("'{}' is no regex: {}", text, pattern->error()));
+  if (!pattern->ok()) {
+    throw ConfigError(
+        formatted("rule '{}': '{}' is no regex: {}; a character that stands for itself takes a \\ before it", rule,
+                  text, pattern->error()));
+  }
   return pattern;
 }
 
@@ -49,7 +53,7 @@ std::pair<std::string_view, std::string_view> split(std::string_view text, std::
 
 void Rules::add_tolerance(std::string_view text) {
   const auto [regex, tolerance] = split(text, "tolerance', such as '.*: rel <= 1e-3 or max_abs <= 1e-5");
-  tolerances_.push_back({compile(regex), Tolerance::parse(tolerance)});
+  tolerances_.push_back({compile(regex, text), Tolerance::parse(tolerance)});
 }
 
 void Rules::add_file(const std::string& path) {
@@ -102,7 +106,7 @@ void Rules::add_line(std::string_view line) {
                   word));
   }
   const auto [regex, dims] = split(rest, "dims', such as 'attn_out: b s h[tp]");
-  dims_.push_back({compile(regex), Dims::parse(dims), side, is_forced});
+  dims_.push_back({compile(regex, rest), Dims::parse(dims), side, is_forced});
 }
 
 const Tolerance* Rules::tolerance_of(std::string_view name) const {

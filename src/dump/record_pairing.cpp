@@ -194,7 +194,9 @@ NameRule NameRule::parse(std::string_view text) {
   NameRule rule;
   const re2::RE2::Options quiet(re2::RE2::Quiet);
   const auto compiled = std::make_shared<const re2::RE2>(pattern, quiet);
-  if (!compiled->ok()) throw ConfigError(formatted("name rule '{}': {}", text, compiled->error()));
+  if (!compiled->ok()) {
+    throw ConfigError(formatted("name rule '{}': '{}' is no regex: {}", text, pattern, compiled->error()));
+  }
   rule.replacement_ = trimmed(text.substr(at + kArrow.size()));
   std::string reason;
   if (!compiled->CheckRewriteString(rule.replacement_, &reason)) {
@@ -208,14 +210,12 @@ bool NameRule::apply(std::string& name) const {
   return pattern_ != nullptr && re2::RE2::Replace(&name, *pattern_, replacement_);
 }
 
-RecordDescriptor describe_record_file(std::string_view path) {
-  const std::optional<Tags> tags = parse_record_name(path.substr(path.rfind('/') + 1));
-  if (!tags) throw ConfigError(formatted("'{}' has no record's name", path));
+RecordDescriptor describe_record(const Tags& pairs) {
   RecordDescriptor descriptor;
-  descriptor.step = integer_of(*tags, "step");
-  descriptor.rank = static_cast<int>(integer_of(*tags, "rank"));
-  descriptor.dump_index = integer_of(*tags, "dump_index");
-  for (const auto& [key, value] : *tags) {
+  descriptor.step = integer_of(pairs, "step");
+  descriptor.rank = static_cast<int>(integer_of(pairs, "rank"));
+  descriptor.dump_index = integer_of(pairs, "dump_index");
+  for (const auto& [key, value] : pairs) {
     if (key == "name") {
       descriptor.name = std::string(value.view().text());
     } else if (key != "step" && key != "rank" && key != "dump_index") {
@@ -223,6 +223,12 @@ RecordDescriptor describe_record_file(std::string_view path) {
     }
   }
   return descriptor;
+}
+
+RecordDescriptor describe_record_file(std::string_view path) {
+  const std::optional<Tags> pairs = parse_record_name(path.substr(path.rfind('/') + 1));
+  if (!pairs) throw ConfigError(formatted("'{}' has no record's name", path));
+  return describe_record(*pairs);
 }
 
 Pairing pair_records(const std::vector<RecordDescriptor>& baseline, const std::vector<RecordDescriptor>& target,

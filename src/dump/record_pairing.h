@@ -27,6 +27,9 @@ struct RecordDescriptor {
   Tags tags;  ///< all others, recompute_status and tags of parallel ranks included
 };
 
+/// What the pairs of a record's name tell, as `parse_record_name` reads them.
+RecordDescriptor describe_record(const Tags& pairs);
+
 /// What the name of a record's file tells; `path` may have folders before it.
 /// Throws: ConfigError when it is no record's name.
 RecordDescriptor describe_record_file(std::string_view path);

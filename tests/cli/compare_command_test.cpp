@@ -121,6 +121,9 @@ TEST_F(CompareCommandTest, WrongOptionsAreRefusedInWords) {
   EXPECT_THAT(complaint({"--rule", "attn"}), HasSubstr("expected 'regex: tolerance'"));
   EXPECT_THAT(complaint({"--rule", "x: rell <= 1"}), HasSubstr("'rell' is none of rel, max_abs"));
   EXPECT_THAT(complaint({"--rules", "not/there"}), HasSubstr("rules file 'not/there' can't be opened"));
+  const std::string rules = (folder_ / "rules").string();
+  std::ofstream(rules) << "rule attn: rel <= 1\ntolerance attn: rel <= 1\n";
+  EXPECT_THAT(complaint({"--rules", rules}), HasSubstr("line 2: 'tolerance' begins no rule; rules are rule, dims"));
   EXPECT_THAT(complaint({"--map", "x"}), HasSubstr("=>"));
   EXPECT_THAT(complaint({"--where", "layer_id <"}), HasSubstr("column"));
   EXPECT_THAT(complaint({"--noise-factor", "-1"}), HasSubstr("expected a number above 0"));
@@ -135,10 +138,23 @@ TEST_F(CompareCommandTest, FoldersInOptionsPlacesAreNoticed) {
   const ProgramResult missing = run_program({"compare", "--json", baseline_.path(), target_.path()});
   EXPECT_EQ(missing.status, 2);
   EXPECT_THAT(missing.err, HasSubstr("is a folder; name the file to write"));
+  const ProgramResult rules = run_program({"compare", "--rules", baseline_.path(), target_.path()});
+  EXPECT_EQ(rules.status, 2);
+  EXPECT_THAT(rules.err, HasSubstr("is a folder; name the file to read"));
+  for (const char* option : {"--noise", "--rule", "--map"}) {
+    const ProgramResult taken = run_program({"compare", option, baseline_.path(), target_.path()});
+    EXPECT_EQ(taken.status, 2);
+    EXPECT_EQ(taken.err, "dbg: TARGET is required; '" + baseline_.path() + "' was taken as the value of " + option +
+                             "\ndbg: see dbg compare --help\n");
+  }
   const ProgramResult none = run_program({"compare", baseline_.path(), "not-there"});
   EXPECT_EQ(none.status, 2);
-  EXPECT_THAT(none.err, HasSubstr("folder 'not-there' can't be listed: "));
-  EXPECT_EQ(run_program({"compare", baseline_.path(), folder_.path().string()}).status, 2);
+  EXPECT_THAT(none.err, HasSubstr("dbg: target: folder 'not-there' can't be listed: No such file"));
+  EXPECT_THAT(none.err, HasSubstr("name the folder that a run dumped into"));
+  const ProgramResult empty = run_program({"compare", baseline_.path(), folder_.path().string()});
+  EXPECT_EQ(empty.status, 2);
+  EXPECT_THAT(empty.err, HasSubstr("holds no records"));
+  EXPECT_THAT(empty.err, HasSubstr("name the folder that a run dumped into"));
 }
 
 TEST_F(CompareCommandTest, DamagedRecordsAreLinesAndStatusTwo) {
@@ -150,6 +166,15 @@ TEST_F(CompareCommandTest, DamagedRecordsAreLinesAndStatusTwo) {
   EXPECT_THAT(result.out, HasSubstr("unreadable: 1 records"));
   EXPECT_THAT(result.out, HasSubstr("name=cut"));
   EXPECT_THAT(result.out, HasSubstr("first jump: step=0 rank=0 attn layer_id=2"));
+  EXPECT_THAT(result.out, HasSubstr("mend that, or leave the records out by --where"));
+  EXPECT_EQ(compare({"--where", "name != 'cut'"}).status, 1);
+}
+
+TEST_F(CompareCommandTest, TheAnswerIsPrintedEvenWhereItsFileCanNotBeWritten) {
+  const ProgramResult result = compare({"--json", "/dev/full"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.out, HasSubstr("first jump: step=0 rank=0 attn layer_id=2"));
+  EXPECT_THAT(result.err, HasSubstr("file '/dev/full' can't be written: No space left"));
 }
 
 TEST(ProgramTest, EachOptionStandsInTheDocument) {
@@ -191,7 +216,9 @@ TEST(ProgramTest, HelpIsStatusZeroAndNoCommandIsTwo) {
   for (const char* option : {"--html", "--noise", "--map", "--rule", "Exit status"}) {
     EXPECT_THAT(help.out, HasSubstr(option));
   }
-  EXPECT_EQ(run_program({}).status, 2);
+  const ProgramResult nothing = run_program({});
+  EXPECT_EQ(nothing.status, 2);
+  EXPECT_THAT(nothing.err, HasSubstr("no command is given; there are compare, inspect and completion\ndbg: see dbg"));
   EXPECT_THAT(run_program({"cmp", "a", "b"}).err, HasSubstr("'cmp' is no command\ndbg: see dbg --help"));
   EXPECT_EQ(run_program({"--version"}).status, 0);
 }

@@ -46,6 +46,24 @@ TEST(InspectCommandTest, FirstBadStopsAtTheFirstNanOrInfinity) {
   EXPECT_THAT(result.out, Not(HasSubstr("worse")));
 }
 
+TEST(InspectCommandTest, AnInfinityAloneIsBad) {
+  RunFolder folder;
+  folder.add("good", at::ones({2}));
+  folder.add("bad", at::tensor({1.0F, -INFINITY}));
+  folder.add("later", at::tensor({std::nan("")}));
+  const ProgramResult result = run_program({"inspect", "--first-bad", folder.path()});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.out, "step=0 rank=0 bad  float32[2]  min=1 max=1 mean=1 abs_max=1 nan=0 inf=1 zero=0\n");
+}
+
+TEST(InspectCommandTest, ANumberThatIsNoTensorIsBadAsWell) {
+  RunFolder folder;
+  folder.add("loss", static_cast<double>(INFINITY));
+  const ProgramResult result = run_program({"inspect", "--first-bad", folder.path()});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.out, "step=0 rank=0 loss  inf\n");
+}
+
 TEST(InspectCommandTest, AFileThatCanNotBeReadIsALineAndStatusTwo) {
   RunFolder folder;
   const std::string broken = folder.add("broken", at::ones({2}));

@@ -54,28 +54,54 @@ inline ProgramResult run_program(const std::vector<std::string>& arguments, cons
   return {exit_status(status), text_of("out"), text_of("err")};
 }
 
-/// The same where a terminal is its output, and its stderr: both come as `out`.
-inline ProgramResult run_program_on_terminal(const std::vector<std::string>& arguments, const std::string& before) {
-  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-  if (terminal < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) {
-    throw std::runtime_error("there are no terminals to be had");
-  }
-  const std::string name = ::ptsname(terminal);
-  const int held =
-      ::open(name.c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC);  // or reading would fail before the program came
-  ProgramResult result;
-  std::thread reader([&result, terminal] {
-    char bytes[4096];
-    for (ssize_t got = 0; (got = ::read(terminal, bytes, sizeof bytes)) > 0;) {
-      result.out.append(bytes, static_cast<std::size_t>(got));
+/// A terminal that keeps what is written to it.
+class Terminal {
+ public:
+  Terminal() : terminal_(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
+    if (terminal_ < 0 || ::grantpt(terminal_) != 0 || ::unlockpt(terminal_) != 0) {
+      throw std::runtime_error("there are no terminals to be had");
     }
-  });
-  const int status = std::system((program_line(arguments, before) + " >" + shell_quoted(name) + " 2>&1").c_str());
-  ::close(held);  // now reading ends
-  reader.join();
-  ::close(terminal);
-  result.status = exit_status(status);
-  return result;
+    name_ = ::ptsname(terminal_);
+    // Held open, or reading would end before the program came.
+    programs_end_ = ::open(name_.c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    reader_ = std::thread([this] {
+      char bytes[4096];
+      for (ssize_t got = 0; (got = ::read(terminal_, bytes, sizeof bytes)) > 0;) {
+        seen_.append(bytes, static_cast<std::size_t>(got));
+      }
+    });
+  }
+  ~Terminal() { end(); }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  const std::string& name() const { return name_; }
+  int programs_end() const { return programs_end_; }
+
+  /// All that was written. Nobody else may still have the terminal open.
+  const std::string& end() {
+    if (reader_.joinable()) {
+      ::close(programs_end_);  // now reading ends
+      reader_.join();
+      ::close(terminal_);
+    }
+    return seen_;
+  }
+
+ private:
+  int terminal_;
+  int programs_end_ = -1;
+  std::string name_;
+  std::string seen_;
+  std::thread reader_;
+};
+
+/// Runs `dbg` where a terminal is its output, and its stderr: both come as `out`.
+inline ProgramResult run_program_on_terminal(const std::vector<std::string>& arguments, const std::string& before) {
+  Terminal terminal;
+  const std::string line = program_line(arguments, before) + " >" + shell_quoted(terminal.name()) + " 2>&1";
+  const int status = std::system(line.c_str());
+  return {exit_status(status), terminal.end(), ""};
 }
 
 }  // namespace dbg::test

@@ -26,8 +26,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-using test::kNan;
 using test::kInf;
+using test::kNan;
 
 at::Tensor ramp(std::vector<std::int64_t> shape) {
   std::int64_t elements = 1;
@@ -89,6 +89,48 @@ TEST(CompareFoldersTest, InfinitiesAreEqualOnlyToThemselves) {
   EXPECT_EQ(pair.verdict, Verdict::failed);
   EXPECT_EQ(pair.difference.inf_unequal, 1);
   EXPECT_EQ(compare_values(at::tensor({kInf, 1.0}), at::tensor({1e300, 1.0})).verdict, Verdict::failed);
+}
+
+TEST(CompareFoldersTest, AnInfinityAloneIsTheFirstBadPlace) {
+  RunFolder baseline;
+  RunFolder target;
+  for (int layer = 0; layer < 4; ++layer) {
+    at::Tensor other = ramp({8, 16});
+    if (layer == 1) other[0][0] = 1.0000001F;
+    if (layer == 2) {
+      other[2][3] = 1e4F;  // earlier and large, but finite
+      other[5][7] = kInf;
+      other[6][0] = -kInf;
+    }
+    if (layer == 3) other[0][1] = -kInf;
+    baseline.add("attn", ramp({8, 16}), {.tags = {{"layer_id", layer}}});
+    target.add("attn", other, {.tags = {{"layer_id", layer}}});
+  }
+  const CompareReport report = compare_runs(baseline, target);
+  EXPECT_EQ(report.exit_code(), 1);
+  const PairReport& pair = report.pairs.at(2);
+  EXPECT_EQ(pair.verdict, Verdict::failed);
+  EXPECT_EQ(pair.reason, "beyond rel <= 1e-10; unequal infinities: 2");
+  EXPECT_EQ(pair.difference.inf_unequal, 2);
+  EXPECT_EQ(pair.difference.nan_in_both + pair.difference.nan_only_in_a + pair.difference.nan_only_in_b, 0);
+  EXPECT_THAT(pair.difference.max_at, ElementsAre(5, 7));
+  EXPECT_EQ(pair.difference.a_at_max, "88");
+  EXPECT_EQ(pair.difference.b_at_max, "inf");
+  EXPECT_EQ(pair.difference.rel_diff, kInf);
+  EXPECT_EQ(pair.target_percentiles->back(), kInf);
+  EXPECT_DOUBLE_EQ(pair.outside_fraction, 3.0 / 128);
+  const Divergence& found = report.divergence;
+  ASSERT_TRUE(found.first_bits && found.first_beyond && found.first_jump);
+  EXPECT_EQ(found.first_bits->pair, 1U);
+  EXPECT_EQ(found.first_beyond->pair, 2U);
+  EXPECT_EQ(found.first_beyond->last_good, 1U);
+  EXPECT_EQ(found.first_jump->pair, 2U);
+  EXPECT_EQ(found.first_jump->last_good, 1U);
+  EXPECT_EQ(report.pairs.at(3).difference.b_at_max, "-inf");
+  // No tolerance lets it pass, and from the baseline's side it is no better.
+  const auto loose = [](CompareOptions& options) { options.rules = {".*: rel <= 1e300 or max_abs <= 1e300"}; };
+  EXPECT_EQ(compare_runs(baseline, target, loose).count(Verdict::failed), 2U);
+  EXPECT_EQ(compare_runs(target, baseline).divergence.first_beyond->pair, 2U);
 }
 
 TEST(CompareFoldersTest, IntegersAreComparedExactly) {
@@ -367,57 +409,6 @@ TEST(CompareFoldersTest, TheOnlyFolderWithRecordsStandsForTheOneAroundIt) {
   const CompareReport report = compare_folders(options);
   EXPECT_EQ(report.exit_code(), 0);
   EXPECT_THAT(report.notes, ElementsAre(HasSubstr("taken is")));
-}
-
-TEST(CompareFoldersTest, TheNoiseOfASecondRunIsNoFault) {
-  RunFolder baseline;
-  RunFolder target;
-  RunFolder noise;
-  for (const char* name : {"quiet", "loud"}) {
-    baseline.add(name, ramp({100}));
-    noise.add(name, ramp({100}) * 1.01);
-  }
-  target.add("quiet", ramp({100}) * 1.02);
-  target.add("loud", ramp({100}) * 1.2);
-  const auto noisy = [&](CompareOptions& options) { options.noise = noise.path(); };
-  const CompareReport report = compare_runs(baseline, target, noisy);
-  EXPECT_EQ(report.pairs.at(0).verdict, Verdict::passed);
-  EXPECT_TRUE(report.pairs.at(0).is_below_noise);
-  EXPECT_THAT(report.pairs.at(0).reason, HasSubstr("below the noise"));
-  EXPECT_EQ(report.pairs.at(1).verdict, Verdict::failed);
-  EXPECT_THAT(report.pairs.at(1).reason, HasSubstr("times the noise"));
-}
-
-TEST(CompareFoldersTest, PairsWithoutNoiseAreHeldAgainstTheirTolerance) {
-  RunFolder baseline;
-  RunFolder noise;
-  for (const char* name : {"first", "second"}) baseline.add(name, ramp({4}));
-  noise.add("first", ramp({4}) * 1.01);
-  RunFolder target;
-  for (const char* name : {"first", "second"}) target.add(name, ramp({4}) * 1.01);
-  const auto noisy = [&](CompareOptions& options) { options.noise = noise.path(); };
-  const CompareReport report = compare_runs(baseline, target, noisy);
-  EXPECT_EQ(report.pairs.at(0).verdict, Verdict::passed);
-  EXPECT_EQ(report.pairs.at(1).verdict, Verdict::failed);
-  EXPECT_THAT(report.notes, ElementsAre(HasSubstr("1 of 2 pairs have no partner in the noise folder")));
-}
-
-TEST(CompareFoldersTest, NanIsAboveAnyNoiseAndNoNoiseItself) {
-  RunFolder baseline;
-  RunFolder target;
-  RunFolder noise;
-  baseline.add("finite", at::tensor({1.0, 2.0}));
-  noise.add("finite", at::tensor({5.0, 2.0}));
-  target.add("finite", at::tensor({1.0, kNan}));
-  baseline.add("odd", at::tensor({1.0, 2.0}));
-  noise.add("odd", at::tensor({1.0, kNan}));
-  target.add("odd", at::tensor({1.0, kNan}));
-  const auto noisy = [&](CompareOptions& options) { options.noise = noise.path(); };
-  const CompareReport report = compare_runs(baseline, target, noisy);
-  EXPECT_EQ(report.pairs.at(0).verdict, Verdict::failed);
-  EXPECT_EQ(report.pairs.at(1).verdict, Verdict::failed);
-  EXPECT_FALSE(report.pairs.at(1).noise_error);
-  EXPECT_THAT(report.pairs.at(1).note, HasSubstr("the second trusted run has no measure here"));
 }
 
 TEST(CompareFoldersTest, TwoThousandRecordsOfTwoRanksKeepTheirOrder) {

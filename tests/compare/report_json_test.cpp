@@ -55,6 +55,24 @@ TEST(ReportJsonTest, NumbersThatAreNotFiniteAreTexts) {
   EXPECT_EQ(json.at("pairs")[0].at("target_percentiles").at("p50"), "nan");
 }
 
+TEST(ReportJsonTest, AnInfinityAloneHasItsPlaceAndValues) {
+  RunFolder baseline;
+  RunFolder target;
+  baseline.add("a", at::tensor({1.0, 2.0, 3.0}));
+  target.add("a", at::tensor({1.0, 2.0, -INFINITY}));
+  const auto json = nlohmann::json::parse(report_json(compare_runs(baseline, target)));
+  const auto& difference = json.at("pairs")[0].at("difference");
+  EXPECT_EQ(difference.at("max_abs"), "inf");
+  EXPECT_EQ(difference.at("max_at"), nlohmann::json::array({2}));
+  EXPECT_EQ(difference.at("baseline_at_max"), "3");
+  EXPECT_EQ(difference.at("target_at_max"), "-inf");
+  EXPECT_EQ(difference.at("inf_unequal"), 1);
+  EXPECT_EQ(difference.at("nan_only_in_target"), 0);
+  EXPECT_EQ(json.at("pairs")[0].at("growth"), "inf");
+  EXPECT_EQ(json.at("pairs")[0].at("target_percentiles").at("p0"), "-inf");
+  EXPECT_EQ(json.at("summary").at("first_jump").at("pair"), 0);
+}
+
 TEST(ReportJsonTest, NamesOfAnyBytesMakeValidJson) {
   RunFolder baseline;
   baseline.add("bad\xff utf8 \"quoted\"", at::tensor({1.0}));

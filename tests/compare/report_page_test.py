@@ -43,9 +43,13 @@ document.querySelectorAll('#verdicts input')[0].click();
 document.querySelector('#chart circle[data-pair="' + PICKED + '"]').dispatchEvent(new MouseEvent('click', {bubbles: true}));
 seen.detail = document.getElementById('detail').textContent;
 seen.canvases = document.querySelectorAll('#detail canvas').length;
+seen.ceiling = document.querySelector('#chart circle[data-pair="' + INFINITE + '"]').getAttribute('cy');
 seen.picked = document.querySelectorAll('#table tr.picked').length;
 document.getElementById('scroll').dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowUp'}));
 seen.above = document.getElementById('detail').textContent.slice(0, 60);
+document.querySelector('#chart circle[data-pair="' + INFINITE + '"]').dispatchEvent(new MouseEvent('click', {bubbles: true}));
+seen.infinite = document.getElementById('detail').textContent;
+seen.pixel = [...document.querySelector('#detail canvas').getContext('2d').getImageData(3, 2, 1, 1).data].join(' ');
 const began = performance.now();
 for (const text of ['1', '12', '123', '']) type(text);
 heads[3].click(); heads[6].click();
@@ -80,9 +84,9 @@ def run_browser(arguments, home):
     return subprocess.run(command, capture_output=True, timeout=100, text=True, check=True).stdout
 
 
-def look(page, wanted, picked, folder):
+def look(page, wanted, picked, infinite, folder):
     driven = folder / f"driven-{page.name}"
-    driver = DRIVER.replace("WANTED", wanted).replace("PICKED", str(picked))
+    driver = DRIVER.replace("WANTED", wanted).replace("PICKED", str(picked)).replace("INFINITE", str(infinite))
     driven.write_text(page.read_text().replace("</body>", driver + "</body>"))
     dom = run_browser(["--dump-dom", driven.as_uri()], folder / "profile")
     found = re.search(r'data-seen="([^"]*)"', dom)
@@ -106,7 +110,7 @@ def record(folder, index, name, value, layer):
 
 
 def write_runs(folder, pairs):
-    """Every pair differs a little more; one name is markup, one tensor has a fault."""
+    """Every pair differs a little more; one name is markup, one tensor has a fault, the one after it an infinity."""
     for side in ("baseline", "target"):
         (folder / side).mkdir()
     generator = torch.Generator().manual_seed(5)
@@ -119,6 +123,8 @@ def write_runs(folder, pairs):
             other *= 1 + 1e-7 * (at % 7 + 1)
         if at == fault:
             other[5, 7] += 3
+        if at == fault + 1:
+            other[2, 3] = float("inf")
         record(folder / "baseline", at + 1, name, value, at)
         record(folder / "target", at + 1, name, other, at)
     return fault
@@ -130,15 +136,19 @@ def check(folder, pairs, picks_hostile):
     status = subprocess.run([PROGRAM, "compare", folder / "baseline", folder / "target", "--html", page, "--quiet"]).returncode
     expect(status == 1, f"compare ended with {status}")
     wanted = "alert(1)" if picks_hostile else f"tensor{fault} "
-    seen = look(page, wanted, fault, folder)
-    print({key: value for key, value in seen.items() if key != "detail"})
+    seen = look(page, wanted, fault, fault + 1, folder)
+    print({key: value for key, value in seen.items() if key not in ("detail", "infinite")})
     expect(seen["ready"] == "yes" and seen["points"] == pairs, f"{seen['points']} points for {pairs} pairs")
     expect(seen["scripts"] == 2, f"{seen['scripts']} scripts in the page: a name became one")
     expect(seen["all"] == f"{pairs} of {pairs}", f"count {seen['all']}")
     expect(seen["filtered"] == f"1 of {pairs}", f"filtered {seen['filtered']}")
     name = f"{HOSTILE} layer_id=3" if picks_hostile else f"tensor{fault} layer_id={fault}"
     expect(seen["rows"] == [name], f"rows {seen['rows']}")
-    expect(seen["largest"] == f"tensor{fault} layer_id={fault}", f"largest rel_diff at {seen['largest']}")
+    expect(seen["largest"] == f"tensor{fault + 1} layer_id={fault + 1}", f"largest rel_diff at {seen['largest']}")
+    expect(float(seen["ceiling"]) == 14, f"the infinite rel_diff is not on the chart's ceiling, but at {seen['ceiling']}")
+    expect("unequal infinities: 1" in seen["infinite"] and "the most at [2, 3]" in seen["infinite"] and
+           "against inf" in seen["infinite"], f"the infinity's detail: {seen['infinite']}")
+    expect(seen["pixel"] == "255 0 255 255", f"the infinity's cell in the heat map is {seen['pixel']}")
     expect(seen["first"] == "tensor0 layer_id=0", f"first by number {seen['first']}")
     expect(seen["without_same"] == f"{pairs - 3} of {pairs}", f"without the same bits {seen['without_same']}")
     expect("the most at [5, 7]" in seen["detail"] and seen["canvases"] == 1, "the detail shows no place or no heat map")

@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "compare/report_label.h"
 #include "compare/run_folder.h"
 
@@ -55,6 +57,35 @@ TEST(ReportTextTest, AllShowsEveryPairAndColoursComeOnlyWhenWanted) {
 TEST(ReportTextTest, ControlCharactersOfNamesDoNotReachTheTerminal) {
   EXPECT_THAT(report_text(sample("a\x1b[2Jb")), HasSubstr("a\\x1b[2Jb"));
   EXPECT_EQ(safe_text("\xc3\xa9\xc2\x9b\n"), "\xc3\xa9\\x9b\\x0a");
+}
+
+TEST(ReportTextTest, AnInfinityAloneIsSaidFirstWithItsPlace) {
+  RunFolder baseline;
+  RunFolder target;
+  baseline.add("x", at::ones({4}));
+  target.add("x", at::tensor({1.0F, 1.5F, INFINITY, 1.0F}));
+  const std::string text = report_text(compare_runs(baseline, target));
+  EXPECT_THAT(text, HasSubstr("\n    unequal infinities: 1; 2 of 4 elements differ, the most at [2]: 1 against inf; "));
+  EXPECT_THAT(text, HasSubstr("error inf: what is NaN or infinite on one side only makes it so"));
+  EXPECT_THAT(text, Not(HasSubstr("NaN on one side only: ")));
+}
+
+TEST(ReportTextTest, AJumpFromNoErrorAtAllIsNoInfinity) {
+  RunFolder baseline;
+  RunFolder target;
+  baseline.add("x", at::tensor({1, 2}));
+  target.add("x", at::tensor({1, 3}));
+  EXPECT_THAT(report_text(compare_runs(baseline, target)),
+              testing::ContainsRegex("error [1-9]\\.[0-9]+e-01, and none before it\n"));
+}
+
+TEST(ReportTextTest, WhatFailedSaysHowToSeeMore) {
+  const std::string text = report_text(sample("attn"));
+  EXPECT_THAT(text, HasSubstr("where in the tensors: --html FILE; another tolerance is set by --rule"));
+  EXPECT_THAT(text, HasSubstr("the largest before it, or one rounding where that is larger"));
+  TextOptions options;
+  options.has_page = true;
+  EXPECT_THAT(report_text(sample("attn"), options), Not(HasSubstr("--html")));
 }
 
 TEST(ReportTextTest, NoDifferenceAndNothingToCompareAreSaid) {

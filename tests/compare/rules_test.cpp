@@ -73,7 +73,7 @@ TEST(RulesTest, TheHeadersExampleIsOfTheLanguage) {
 TEST(RulesTest, WhatIsNoRuleIsRefusedWithItsLine) {
   EXPECT_THAT(refusal_of("\ntolerance x: rel <= 1\n"), HasSubstr("line 2: 'tolerance' begins no rule"));
   EXPECT_THAT(refusal_of("rule x rel <= 1"), HasSubstr("expected 'regex: tolerance'"));
-  EXPECT_THAT(refusal_of("rule (: rel <= 1"), HasSubstr("is no regex"));
+  EXPECT_THAT(refusal_of("rule (: rel <= 1"), HasSubstr("rule '(: rel <= 1': '(' is no regex: missing )"));
   EXPECT_THAT(refusal_of("rule x: rell <= 1"), HasSubstr("'rell' is none of"));
   EXPECT_THAT(refusal_of("dims x: s h[zz]"), HasSubstr("'zz' is no axis"));
   EXPECT_THAT(refusal_of("map x"), HasSubstr("=>"));
