@@ -6,9 +6,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
@@ -18,6 +21,7 @@
 #include "base/fork_lock.h"
 #include "base/formatted.h"
 #include "base/held_signals.h"
+#include "base/left_behind.h"
 #include "dbg/error.h"
 #include "distributed/flight_recorder.h"
 #include "distributed/nccl_backend.h"
@@ -108,9 +112,10 @@ void set_timeout(Backend& backend, std::chrono::milliseconds timeout) {
   if constexpr (requires { backend.setTimeout(timeout); }) backend.setTimeout(timeout);
 }
 
-c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendRequest& request, bool with_labels) {
-  // Of the threads that gloo starts here: they write to peers that may be gone, and without any care for the signal.
-  const base::NoSigpipe for_its_threads;
+// For gloo's own words of who is missing, which come when the time is up.
+constexpr std::chrono::milliseconds kForGloosWords{300};
+
+c10::intrusive_ptr<ProcessGroupGloo> connect_gloo(const BackendRequest& request, bool with_labels) {
   const auto options = ProcessGroupGloo::Options::create(request.timeout);
   const std::vector<std::string> interfaces = interface_names(request.interface);
   for (const std::string& name : interfaces) {
@@ -120,9 +125,37 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendRequest& request, bool 
   options->threads = static_cast<int>(options->devices.size()) * 2;
   // Before the construction: that is when the Flight Recorder's pg_config is written.
   if (with_labels) describe(*options, request);
-  auto backend = c10::make_intrusive<ProcessGroupGloo>(request.store, request.rank, request.size, options);
+  return c10::make_intrusive<ProcessGroupGloo>(request.store, request.rank, request.size, options);
+}
+
+// On a thread of its own: gloo waits five times its timeout for a member that has left its address and then does not
+// connect, and the default device waits for the resolver.
+c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendRequest& request, bool with_labels) {
+  // Of the threads that gloo starts here: they write to peers that may be gone, and without any care for the signal.
+  const base::NoSigpipe for_its_threads;
+  // With the thread that connects, which may be left behind.
+  struct Connecting {
+    c10::intrusive_ptr<ProcessGroupGloo> backend;
+    std::exception_ptr error;
+  };
+  const auto connecting = std::make_shared<Connecting>();
+  const auto deadline = std::chrono::steady_clock::now() + request.timeout + kForGloosWords;
+  const bool is_over = base::finishes_by(deadline, [connecting, request, with_labels] {
+    try {
+      connecting->backend = connect_gloo(request, with_labels);
+    } catch (...) {
+      connecting->error = std::current_exception();
+    }
+  });
+  if (!is_over) {
+    throw std::runtime_error(
+        formatted("gloo has not connected all {} members within {} ms: one that had left its address does not go on "
+                  "(it ended, is stopped, or can't reach this one), or a host's name is looked up in vain",
+                  request.size, request.timeout.count()));
+  }
+  if (connecting->error) std::rethrow_exception(connecting->error);
   if (with_labels) describe_recorded_group(request.group_name, request.group_desc, request.global_ranks);
-  return backend;
+  return connecting->backend;
 }
 
 std::optional<BackendFactory> factory_of(const std::string& kind) {

@@ -15,8 +15,10 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "base/fence.h"
 #include "base/fork_lock.h"
 #include "base/formatted.h"
+#include "base/left_behind.h"
 #include "distributed/tracked_store.h"
 
 namespace dbg::distributed {
@@ -27,6 +29,8 @@ using std::chrono::milliseconds;
 
 // For a call that begins late, such as the deletion of keys after a failure.
 constexpr milliseconds kShortest{200};
+// A store may end only once its server's thread does, which may be looking up a client's name: then it ends by itself.
+constexpr milliseconds kForItsEnd{500};
 // Of a store that has no timeout of its own.
 constexpr std::chrono::minutes kLongest{5};
 
@@ -155,10 +159,11 @@ StoreCaller::StoreCaller(c10::intrusive_ptr<c10d::Store> store)
       is_direct_(is_bounded_by_itself(innermost(*store))) {}
 
 StoreCaller::~StoreCaller() {
-  if (!thread_.joinable()) return;
+  if (is_direct_) return;
   if (owner_pid_ != ::getpid()) {
-    // A forked child has no such thread: neither to be joined nor let go.
+    // A forked child has no such thread, nor a server's: neither to be joined nor let go, and the store waits for its.
     static_cast<void>(new std::thread(std::move(thread_)));
+    static_cast<void>(new std::shared_ptr<Shared>(std::move(shared_)));
     return;
   }
   bool is_idle = false;
@@ -168,11 +173,18 @@ StoreCaller::~StoreCaller() {
     is_idle = !shared_->is_taken;
   }
   shared_->job_came.notify_one();
-  if (is_idle) {
-    thread_.join();
-  } else {
-    thread_.detach();
-  }
+  struct End {
+    std::thread thread;
+    std::shared_ptr<Shared> shared;
+  };
+  const auto end = std::make_shared<End>(End{std::move(thread_), std::move(shared_)});
+  const auto cause = base::run_fenced([&] {
+    static_cast<void>(base::finishes_by(Clock::now() + (is_idle ? kForItsEnd : milliseconds(0)), [end] {
+      if (end->thread.joinable()) end->thread.join();
+      end->shared.reset();
+    }));
+  });
+  if (cause && end->thread.joinable()) end->thread.detach();
 }
 
 void StoreCaller::run(const char* what, Job job, Clock::time_point latest) {

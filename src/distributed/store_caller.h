@@ -52,14 +52,16 @@ class StoreDeadline {
 /// client waits for its server without end, and a server may be stopped, in a debugger, or cut off.
 ///
 /// One call at a time, as a TCPStore's client has it. A call that is left behind may still take effect later. A store
-/// in the process's own memory can't be silent and is asked directly. Threads: safe to call from any thread; not in a
-/// forked child.
+/// in the process's own memory can't be silent and is asked directly. Where the caller holds the last reference to its
+/// store, that ends on a thread of its own and is waited for but a moment. Threads: safe to call from any thread; not
+/// in a forked child.
 class StoreCaller {
  public:
   /// The one of this store: all that stand on the store share its thread and know when it is silent.
   static std::shared_ptr<StoreCaller> of(const c10::intrusive_ptr<c10d::Store>& store);
 
   explicit StoreCaller(c10::intrusive_ptr<c10d::Store> store);
+  /// In a forked child nothing is destroyed.
   ~StoreCaller();
   StoreCaller(const StoreCaller&) = delete;
   StoreCaller& operator=(const StoreCaller&) = delete;
@@ -103,7 +105,7 @@ class StoreCaller {
   void run(const char* what, Job job, std::chrono::steady_clock::time_point latest);
   static void work(const std::shared_ptr<Shared>& shared);
 
-  const std::shared_ptr<Shared> shared_;  // with the thread that may be left behind
+  std::shared_ptr<Shared> shared_;  // with the threads that may be left behind; the same until the end
   const pid_t owner_pid_;
   const bool is_direct_;
   std::thread thread_;  // under the mutex of shared_; started by the first call

@@ -33,9 +33,10 @@ struct World::State {
 
   void take(distributed::NamedStore opened);
 
-  c10::intrusive_ptr<c10d::Store> store;
-  /// Held for as long as the world lives, so that groups made later know of a store that fell silent before.
+  /// Held for as long as the world lives, so that groups made later know of a store that fell silent before. Goes after
+  /// `store`: a server's end may take long, and is the caller's to see to.
   std::shared_ptr<distributed::StoreCaller> caller;
+  c10::intrusive_ptr<c10d::Store> store;
   int rank = 0;
   int world_size = 1;
   WorldOptions options;

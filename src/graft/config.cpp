@@ -66,8 +66,8 @@ void check_meeting(const GraftConfig& config, Faults& faults) {
   faults.need(is_world_size(config.target_world_size), "grafter_target_world_size", config.target_world_size,
               "the target's number of ranks, from 1 to 65536");
   faults.need(config.backend == "gloo", "grafter_backend", config.backend,
-              "gloo: this version carries grafts through host memory only, of device tensors too; set it on both "
-              "sides");
+              "gloo: this version carries grafts through host memory only, those of device tensors too; set "
+              "DUMPER_GRAFTER_BACKEND=gloo on both sides");
   if (const auto cause = base::run_fenced([&] { distributed::checked_group_name(config.group_name); })) {
     faults.add(formatted("grafter_group_name: {}", *cause));
   }

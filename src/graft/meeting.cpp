@@ -39,7 +39,7 @@ using std::chrono::steady_clock;
 constexpr milliseconds kLookPeriod{500};
 constexpr milliseconds kAbortPeriod{20};
 constexpr milliseconds kConnectPeriod{50};
-// How long a meeting that is to end may take for it; then it is left behind.
+// How long a meeting that is to end, by the timeout or a close, may take for it; then it is left behind.
 constexpr seconds kDesertBound{2};
 
 milliseconds left_until(steady_clock::time_point deadline) {
@@ -237,6 +237,7 @@ class OwnThread {
 
 Meeting meet(const std::shared_ptr<const GraftConfig>& config, const std::shared_ptr<const Participant>& self,
              const distributed::AbortSignal& abort) {
+  const auto latest = steady_clock::now() + config->timeout + kDesertBound;
   const auto attempt = std::make_shared<Attempt>();
   std::promise<void> over;
   const std::future<void> is_over = over.get_future();
@@ -245,6 +246,14 @@ Meeting meet(const std::shared_ptr<const GraftConfig>& config, const std::shared
     over.set_value();
   }));
   while (is_over.wait_for(kAbortPeriod) != std::future_status::ready) {
+    if (steady_clock::now() > latest) {
+      // Its own deadlines don't reach everywhere: a name may be looked up for as long as the resolver likes.
+      attempt->desert("it took too long");
+      throw Error(
+          formatted("the meeting is not over {} s after it was to be: is a name looked up in vain on this host (getent "
+                    "hosts {}), or is the machine too busy?",
+                    kDesertBound.count(), config->master_address));
+    }
     const auto cause = abort.cause();
     if (!cause) continue;
     attempt->desert(*cause);

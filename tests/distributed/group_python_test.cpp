@@ -6,6 +6,7 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "dbg/error.h"
 #include "dbg/group_coordinator.h"
@@ -93,6 +94,41 @@ TEST(GroupPythonTest, ASilentPeerIsSaidWithinTheTimeout) {
                     HasSubstr("default_pg/0//cpu/")));
   EXPECT_LT(std::chrono::steady_clock::now() - began, options.timeout + milliseconds(1000));
   EXPECT_EQ(world.store()->getNumKeys(), 0);
+}
+
+// The store of one that ends once its own address is in it.
+class WriteOnlyStore final : public PrefixStore {
+ public:
+  using PrefixStore::PrefixStore;
+  std::vector<std::uint8_t> get(const std::string&) override { end(); }
+  std::vector<std::vector<std::uint8_t>> multiGet(const std::vector<std::string>&) override { end(); }
+  void wait(const std::vector<std::string>&) override { end(); }
+  void wait(const std::vector<std::string>&, const milliseconds&) override { end(); }
+
+ private:
+  [[noreturn]] static void end() { throw Error("this one ends here"); }
+};
+
+// Gloo has what it was to wait for, and goes on waiting: for the other to connect, five times as long as it was told.
+TEST(GroupPythonTest, APeerThatLeavesItsAddressAndNeverConnectsIsSaidWithinTheTimeout) {
+  GroupOptions options = test::gloo_pair("both");
+  options.timeout = milliseconds(700);
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto gone = c10d::ProcessGroupGloo::Options::create(milliseconds(5000));
+  // Above the other's: it is the one of the lower address that waits for the other.
+  gone->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.2"));
+  const auto only_written = c10::make_intrusive<WriteOnlyStore>("graft/graft//cpu/", store);
+  EXPECT_ANY_THROW(c10::make_intrusive<c10d::ProcessGroupGloo>(only_written, 1, 2, gone));
+  WorldOptions lo;
+  lo.interface = "lo";
+  const World world = World::create(store, 0, 2, lo);
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_THAT(test::message_of<CommError>([&] {
+                GroupCoordinator::join_python(world, {PythonGroup::Kind::custom, "graft", {}}, options);
+              }),
+              AllOf(HasSubstr("join_python on rank 0"), HasSubstr("peer_missing"),
+                    HasSubstr("gloo has not connected all 2 members within 700 ms")));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, options.timeout + milliseconds(1000));
 }
 
 }  // namespace

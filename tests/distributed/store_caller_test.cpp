@@ -8,14 +8,19 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <utility>
 #include <vector>
 
 #include "dbg/error.h"
+#include "dbg/world.h"
 #include "distributed/tracked_store.h"
 
 namespace dbg::distributed {
@@ -28,6 +33,9 @@ using testing::HasSubstr;
 // As the client of a TCPStore whose server is stopped: what is asked waits until it goes on.
 class SilentStore final : public c10d::Store {
  public:
+  ~SilentStore() override {
+    if (at_end_) at_end_();
+  }
   c10::intrusive_ptr<c10d::Store> clone() override {
     answer();
     return c10::make_intrusive<SilentStore>();
@@ -59,6 +67,8 @@ class SilentStore final : public c10d::Store {
   void wait(const std::vector<std::string>&) override { answer(); }
   void wait(const std::vector<std::string>&, const milliseconds&) override { answer(); }
 
+  /// What its end is to do.
+  void at_end(std::function<void()> job) { at_end_ = std::move(job); }
   void stop() {
     const std::lock_guard lock(mutex_);
     is_stopped_ = true;
@@ -83,6 +93,7 @@ class SilentStore final : public c10d::Store {
     --num_waiting_;
   }
   c10d::HashStore inner_;
+  std::function<void()> at_end_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::condition_variable asked_;
@@ -218,6 +229,53 @@ TEST_F(StoreCallerTest, GroupsKeysEndInTimeAlsoOneInAnother) {
   EXPECT_FALSE(keys->delete_written_keys());
   EXPECT_LT(Clock::now() - began, milliseconds(2000));
   EXPECT_NE(nested->fault(), std::nullopt);
+}
+
+// As the server of a TCPStore while its only thread looks up the name of a client.
+class StoreEndTest : public testing::Test {
+ protected:
+  ~StoreEndTest() override { may_end_.set_value(); }
+
+  c10::intrusive_ptr<SilentStore> slow_to_end() {
+    auto store = c10::make_intrusive<SilentStore>();
+    const std::shared_future<void> may_end = may_end_.get_future().share();
+    store->at_end([may_end, ended = ended_] {
+      may_end.wait_for(std::chrono::seconds(10));
+      ended->set_value();
+    });
+    return store;
+  }
+
+  // `drop` lets go of the last reference.
+  template <class Drop>
+  void expect_ends_by_itself(Drop drop) {
+    const auto began = Clock::now();
+    drop();
+    EXPECT_LT(Clock::now() - began, std::chrono::seconds(5));
+    const auto has_ended = ended_->get_future();
+    EXPECT_EQ(has_ended.wait_for(milliseconds(0)), std::future_status::timeout);
+    std::exchange(may_end_, std::promise<void>()).set_value();
+    EXPECT_EQ(has_ended.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  }
+
+  std::promise<void> may_end_;
+  std::shared_ptr<std::promise<void>> ended_ = std::make_shared<std::promise<void>>();
+};
+
+TEST_F(StoreEndTest, HoldsUpNobodyWhoAskedIt) {
+  auto caller = std::make_unique<StoreCaller>(slow_to_end());
+  EXPECT_EQ(caller->call("add", [](c10d::Store& store) { return store.add("n", 1); }), 1);
+  expect_ends_by_itself([&] { caller.reset(); });
+}
+
+TEST_F(StoreEndTest, HoldsUpNobodyWhoNeverDid) {
+  auto caller = std::make_unique<StoreCaller>(slow_to_end());
+  expect_ends_by_itself([&] { caller.reset(); });
+}
+
+TEST_F(StoreEndTest, HoldsUpNobodyWhoseWorldStoodOnIt) {
+  std::optional<World> world = World::create(slow_to_end(), 0, 1);
+  expect_ends_by_itself([&] { world.reset(); });
 }
 
 }  // namespace

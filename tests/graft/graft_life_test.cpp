@@ -12,12 +12,14 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "dbg/error.h"
 #include "dbg/group_coordinator.h"
+#include "dbg/log.h"
 #include "dbg/world.h"
 #include "graft/filled.h"
 #include "graft/hello.h"
@@ -220,6 +222,29 @@ TEST_P(GraftLifeTest, ClosingEndsACallThatMeets) {
     EXPECT_EQ(state.counters.off, 1u);
     dumping.join();
   }
+}
+
+// As by a resolver that does not answer.
+TEST(GraftMeetingTest, AMeetingThatIsHeldUpHoldsUpNobodyPastTheTimeout) {
+  std::promise<void> go_on;
+  const std::shared_future<void> may_go_on = go_on.get_future().share();
+  set_log_handler([may_go_on](LogLevel, std::string_view line) {
+    if (line.find("joins: ") != std::string_view::npos) may_go_on.wait_for(std::chrono::seconds(20));
+  });
+  GraftConfig told = test::graft_config(1, 1);
+  told.role = GraftRole::baseline;
+  told.timeout = milliseconds(500);
+  Grafter grafter(told);
+  const ParticipantScope bound(std::make_shared<const Participant>(0, 1));
+  const Tags tags{{"name", "x"}};
+  const c10::IValue value(filled(1));
+  const auto began = steady_clock::now();
+  grafter.intercept({tags, value, nullptr, 0});
+  EXPECT_LT(steady_clock::now() - began, std::chrono::seconds(8));
+  EXPECT_EQ(grafter.state().phase, GraftPhase::off);
+  EXPECT_THAT(grafter.state().cause, HasSubstr("the meeting is not over"));
+  go_on.set_value();
+  set_log_handler(nullptr);
 }
 
 TEST_P(GraftLifeTest, ADumpAfterTheCloseMeetsNobody) {

@@ -288,6 +288,28 @@ TEST(GraftProcessesTest, ConfigureSwitchesGraftingOnWhileBothRun) {
   test::expect_all_passed(test::spawn_ranks(sides_of("graft_switched_on_late", 1, 1)));
 }
 
+// As whoever keeps to the Python twin's default.
+DBG_RANK_BODY(graft_told_nccl) {
+  const Place place = take_place(context, {{"DUMPER_GRAFTER_BACKEND", "nccl"}});
+  for (int i = 0; i < 2; ++i) {
+    const at::Tensor tensor = filled(place.is_baseline ? 1 : 2);
+    dbg::dump("x", tensor);
+    EXPECT_TRUE(at::equal(tensor, filled(place.is_baseline ? 1 : 2)));
+  }
+  EXPECT_EQ(grafter_of(Dumper::global()), nullptr);
+}
+
+TEST(GraftProcessesTest, TheBackendThatIsNotThereIsSaidOnceAndTheRunGoesOn) {
+  const auto results = test::spawn_ranks(sides_of("graft_told_nccl", 1, 1));
+  test::expect_all_passed(results);
+  for (const test::RankResult& result : results) {
+    const std::size_t line = result.output.find("GRAFTING IS OFF: ");
+    ASSERT_NE(line, std::string::npos) << result.output;
+    EXPECT_THAT(result.output.substr(line), testing::HasSubstr("set DUMPER_GRAFTER_BACKEND=gloo on both sides"));
+    EXPECT_EQ(result.output.find("GRAFTING IS", line + 1), std::string::npos) << result.output;
+  }
+}
+
 // Argument: a folder of records. The global Dumper is never destroyed.
 DBG_RANK_BODY(graft_from_a_folder_until_the_end) {
   const auto set = [](const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); };

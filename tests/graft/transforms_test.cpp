@@ -154,7 +154,9 @@ TEST(GraftConfigTest, EachFaultIsNamedWithItsValue) {
   EXPECT_THAT(with([](GraftConfig& c) { c.b2t_filter = c.t2b_filter = ""; }),
               HasSubstr("nothing would ever be grafted"));
   EXPECT_THAT(with([](GraftConfig& c) { c.b2t_filter = "name =="; }), HasSubstr("grafter_b2t_filter: 'name =='"));
-  EXPECT_THAT(with([](GraftConfig& c) { c.backend = "nccl"; }), HasSubstr("grafter_backend: got 'nccl'"));
+  EXPECT_THAT(with([](GraftConfig& c) { c.backend = "nccl"; }),
+              AllOf(HasSubstr("grafter_backend: got 'nccl'; it must be gloo"),
+                    HasSubstr("set DUMPER_GRAFTER_BACKEND=gloo on both sides")));
   EXPECT_THAT(with([](GraftConfig& c) { c.group_name = "a/b"; }), HasSubstr("grafter_group_name"));
   EXPECT_THAT(with([](GraftConfig& c) { c.transform = "select:x"; }), HasSubstr("'select:x' is no transform of ours"));
   EXPECT_THAT(with([](GraftConfig& c) { c.transform = "selct:0"; }), HasSubstr("'selct:0' is none"));
