@@ -18,6 +18,7 @@
 
 #include "base/fence.h"
 #include "base/formatted.h"
+#include "base/left_behind.h"
 #include "base/log.h"
 #include "dbg/error.h"
 #include "dbg/world.h"
@@ -218,21 +219,6 @@ Meeting Attempt::meet_now(const GraftConfig& config, const Participant& self) {
   return meeting;
 }
 
-// Left to itself where nobody has joined it, as when the thread that asked is cancelled.
-class OwnThread {
- public:
-  explicit OwnThread(std::thread thread) : thread_(std::move(thread)) {}
-  ~OwnThread() {
-    if (thread_.joinable()) thread_.detach();
-  }
-  OwnThread(const OwnThread&) = delete;
-  OwnThread& operator=(const OwnThread&) = delete;
-  void join() { thread_.join(); }
-
- private:
-  std::thread thread_;
-};
-
 }  // namespace
 
 Meeting meet(const std::shared_ptr<const GraftConfig>& config, const std::shared_ptr<const Participant>& self,
@@ -241,7 +227,7 @@ Meeting meet(const std::shared_ptr<const GraftConfig>& config, const std::shared
   const auto attempt = std::make_shared<Attempt>();
   std::promise<void> over;
   const std::future<void> is_over = over.get_future();
-  OwnThread thread(std::thread([attempt, config, self, over = std::move(over)]() mutable {
+  base::LeftThread thread(std::thread([attempt, config, self, over = std::move(over)]() mutable {
     attempt->run(*config, self);
     over.set_value();
   }));
