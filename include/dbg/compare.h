@@ -50,7 +50,7 @@ struct CompareOptions {
   std::size_t max_pictures = 0;
   /// Threads; 0: as many as the machine has cores.
   unsigned threads = 0;
-  /// Called by one thread at a time, now and then, with the pairs done and all.
+  /// Called by one thread at a time, now and then, with the pairs done and all; first with 0.
   std::function<void(std::size_t done, std::size_t all)> on_progress = {};
 };
 

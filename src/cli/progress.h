@@ -4,9 +4,12 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 
 namespace dbg::cli {
 
@@ -14,6 +17,7 @@ namespace dbg::cli {
 struct ProgressPace {
   std::chrono::milliseconds silence{1000};  ///< what is done sooner needs no line
   std::chrono::milliseconds pause{200};     ///< from one line to the next
+  std::chrono::milliseconds beat{1000};     ///< a line comes so often also when nothing is done meanwhile
 };
 
 /// What to show, or nothing yet.
@@ -35,7 +39,8 @@ class Progress {
 };
 
 /// The line on a terminal: each rewrites the one before, and the last is taken away when all is done or the object
-/// goes, so that what is written next begins on an empty line.
+/// goes, so that what is written next begins on an empty line. A thread of its own goes on with it while one pair takes
+/// long.
 /// Threads: one thread at a time.
 class ProgressLine {
  public:
@@ -48,11 +53,20 @@ class ProgressLine {
   void show(std::size_t done, std::size_t all);
 
  private:
-  void take_away();
+  void draw();       // under mutex_
+  void take_away();  // under mutex_
+  void beat();
 
-  int descriptor_;
-  Progress progress_;
-  bool is_there_ = false;
+  const int descriptor_;
+  const ProgressPace pace_;
+  std::mutex mutex_;
+  std::condition_variable ends_;
+  Progress progress_;      // under mutex_
+  std::size_t done_ = 0;   // under mutex_
+  std::size_t all_ = 0;    // under mutex_
+  bool is_there_ = false;  // under mutex_
+  bool is_over_ = false;   // under mutex_
+  std::thread thread_;
 };
 
 }  // namespace dbg::cli

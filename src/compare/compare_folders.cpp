@@ -160,7 +160,10 @@ class Comparison {
       return all;
     };
     std::function<void(std::size_t)> done;
-    if (options_.on_progress) done = [&](std::size_t finished) { options_.on_progress(finished, jobs.size()); };
+    if (options_.on_progress) {
+      options_.on_progress(0, jobs.size());
+      done = [&](std::size_t finished) { options_.on_progress(finished, jobs.size()); };
+    }
     compare::run_bounded(
         jobs.size(), limits, bytes, [&](std::size_t at) { outcomes[at] = compare::compare_pair(jobs[at], context); },
         done);
