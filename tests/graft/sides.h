@@ -6,39 +6,20 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
-#include <system_error>
 
 #include "dbg/dumper.h"
 #include "dbg/grafter.h"
 #include "dbg/participant.h"
+#include "support/free_port.h"
 #include "support/log_capture.h"
 #include "support/rank_threads.h"
 
 namespace dbg::test {
-
-/// A port that nobody uses at the moment.
-inline int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  if (socket < 0 || ::bind(socket, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-      ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    throw std::system_error(errno, std::generic_category(), "a free port");
-  }
-  ::close(socket);
-  return ntohs(address.sin_port);
-}
 
 /// A configuration that both sides share; names that begin with `x` flow to the target, with `y` back.
 inline GraftConfig graft_config(int baseline, int target) {

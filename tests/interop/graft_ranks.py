@@ -7,11 +7,12 @@ import json
 import multiprocessing
 import os
 import pathlib
-import socket
 import subprocess
 import time
 
 import torch
+
+from free_port import free_port
 
 BINARY_DIR = pathlib.Path(os.environ.get("DBG_TEST_BINARY_DIR", "."))
 SGLANG = os.environ.get("DBG_TEST_SGLANG_DIR", "")
@@ -26,12 +27,6 @@ _python.set_forkserver_preload(["torch", "torch.distributed"])
 def check(condition, *what):
     if not condition:
         raise AssertionError(" ".join(str(one) for one in what))
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 class Rank:

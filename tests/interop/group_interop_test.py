@@ -8,10 +8,11 @@ Run with `peer MODE ...` this file is the Python rank, and does what group_peer.
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
+
+from free_port import free_port
 
 BINARY_DIR = pathlib.Path(os.environ.get("DBG_TEST_BINARY_DIR", "."))
 PEER = BINARY_DIR / "tests/interop/group_peer"
@@ -83,12 +84,6 @@ def run_peer(mode, *words):
 
 
 # ---- the test
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def check(condition, *what):
