@@ -41,6 +41,18 @@ function(_dbg_nccl_header_version folder out)
   set(${out} "${version}" PARENT_SCOPE)
 endfunction()
 
+# Sets `out` to what the loader does not find of all that a library is linked against; empty where it can't be asked.
+function(_dbg_unresolved_libraries library out)
+  execute_process(
+    COMMAND ldd "${library}"
+    OUTPUT_VARIABLE lines
+    ERROR_QUIET)
+  string(REGEX MATCHALL "[^ \t\n]+ => not found" found "${lines}")
+  list(TRANSFORM found REPLACE " => not found" "")
+  list(REMOVE_DUPLICATES found)
+  set(${out} "${found}" PARENT_SCOPE)
+endfunction()
+
 set(DBG_NCCL_FOUND OFF)
 if(NOT DBG_WITH_NCCL STREQUAL "OFF")
   get_filename_component(_dbg_nvidia "${Libtorch_ROOT}/../nvidia" ABSOLUTE)
@@ -82,6 +94,15 @@ if(NOT DBG_WITH_NCCL STREQUAL "OFF")
                           "${DBG_NCCL_LIBRARY}, which is ${_dbg_nccl_version}: what it declares need not be there. Set "
                           "DBG_NCCL_INCLUDE_DIR and DBG_NCCL_LIBRARY to a pair, or DBG_WITH_NCCL=OFF.")
     endif()
+  endif()
+
+  # torch alone, without the CUDA libraries it asks for, and a toolkit beside it: such a program links and doesn't start.
+  # ON is for who knows that they will be there.
+  if(NOT _dbg_missing AND DBG_WITH_NCCL STREQUAL "AUTO")
+    _dbg_unresolved_libraries("${Libtorch_ROOT}/lib/libtorch_cuda.so" _dbg_unresolved)
+    foreach(_dbg_library IN LISTS _dbg_unresolved)
+      list(APPEND _dbg_missing "${_dbg_library} for libtorch_cuda.so")
+    endforeach()
   endif()
 
   if(NOT _dbg_missing)
