@@ -32,7 +32,7 @@ struct CompareArguments {
   bool is_quiet = false;
 };
 
-CompareReport compare_with_progress(CompareOptions& options) {
+CompareReport compare_with_progress(CompareOptions options) {
   ProgressLine line(STDERR_FILENO);
   options.on_progress = [&line](std::size_t done, std::size_t all) { line.show(done, all); };
   return compare_folders(options);

@@ -19,10 +19,6 @@ namespace {
 
 using testing::HasSubstr;
 
-at::Tensor matrix_of(double value) {
-  return at::full({2, 3}, value, at::kFloat);
-}
-
 void one_to_one(SideRank& side) {
   for (int i = 0; i < 5; ++i) {
     const at::Tensor tensor = matrix_of(side.is_baseline ? i : -1);

@@ -12,6 +12,11 @@
 
 namespace dbg::test {
 
+/// The tensor of most facts.
+inline at::Tensor matrix_of(double value) {
+  return at::full({2, 3}, value, at::kFloat);
+}
+
 /// One fact, and between whom.
 struct GraftFact {
   const char* name;

@@ -17,6 +17,7 @@
 namespace dbg {
 namespace {
 
+using test::matrix_of;
 using test::run_sides;
 using test::ScopedTransform;
 using test::SideRank;
@@ -32,10 +33,6 @@ class GraftFactsTest : public test::BothWiresTest {
 
 INSTANTIATE_TEST_SUITE_P(Wires, GraftFactsTest, testing::Bool(),
                          [](const auto& wire) { return wire.param ? "Python" : "Framed"; });
-
-at::Tensor matrix_of(double value) {
-  return at::full({2, 3}, value, at::kFloat);
-}
 
 TEST_P(GraftFactsTest, Fact1FourBaselineRanksMakeTwoTargets) {
   const ScopedTransform pairs("pairs", [](const GraftInput& input) {
